@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant, SystemTime};
 
 use axum::http::{Method, StatusCode};
+use config::diagnostic::ObjectId;
+use config::kind::Kind;
 use serde_json::{Value, json};
+use server::ObjectAcks;
 use xds::Connection;
 
 use crate::access::Access;
@@ -24,7 +27,7 @@ pub(crate) struct PageRequest<'a> {
 }
 
 /// The name and content of each page.
-pub(crate) const PAGES: [(&str, &str); 38] = [
+pub(crate) const PAGES: [(&str, &str); 39] = [
     ("adsz", "connected proxies and what each watches"),
     ("ambientz", "workloads, services and policies of ambient mode, which this version does not have"),
     ("authorizationz", "authorization policies by namespace"),
@@ -60,6 +63,10 @@ pub(crate) const PAGES: [(&str, &str); 38] = [
     ("mesh", "mesh configuration in effect"),
     ("ndsz", "name table of one proxy; ?proxyID="),
     ("networkz", "gateways between networks"),
+    (
+        "object_acks",
+        "proxies that hold an object and have acknowledged it, for `meltemi wait`; ?kind=, &namespace=, &name=",
+    ),
     ("plan", "what objects would change; POST them as YAML, ?delete, ?full, for `meltemi plan`"),
     ("proxies", "connected proxies and the sync state of each type, for `meltemi proxies`"),
     ("push_status", "anomalies of the objects, by the names of their metrics"),
@@ -80,7 +87,7 @@ pub(crate) const PAGES: [(&str, &str); 38] = [
 ];
 
 /// Pages that a tenant may read about its own proxies.
-const FOR_TENANTS: [&str; 4] = ["config_dump", "edsz", "ndsz", "plan"];
+const FOR_TENANTS: [&str; 5] = ["config_dump", "edsz", "ndsz", "object_acks", "plan"];
 
 /// From this many streams on, `syncz` is cached for `SYNCZ_CACHE`: tools poll it.
 const CACHED_FROM: usize = 1000;
@@ -131,6 +138,7 @@ fn read(state: &AdminState, request: &PageRequest<'_>) -> Page {
                 json!({"encodedBytes": document["parts"]["serialization"]})
             })
         }
+        "object_acks" => object_acks(state, request, pretty),
         "plan" => {
             Page::text(StatusCode::METHOD_NOT_ALLOWED, "POST objects as YAML or JSON to see what they would change\n")
         }
@@ -208,6 +216,27 @@ fn facts(state: &AdminState, request: &PageRequest<'_>, pretty: bool) -> Page {
     let facts = collect::facts(&state.effective, (objects, mesh), &connections, &observed, namespace);
     let signing_key = state.server.signing_key.get().map(|key| key()).unwrap_or_default();
     Page::json(pretty, &Facts { signing_key, ..facts })
+}
+
+/// A tenant sees objects of its namespace, and its own proxies.
+fn object_acks(state: &AdminState, request: &PageRequest<'_>, pretty: bool) -> Page {
+    let parameter = |name: &str| request.parameters.get(name).map(String::as_str).unwrap_or_default();
+    let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.name() == parameter("kind")) else {
+        return Page::text(
+            StatusCode::BAD_REQUEST,
+            "say which object with ?kind=VirtualService&namespace=NS&name=NAME\n",
+        );
+    };
+    let id = ObjectId { kind, namespace: parameter("namespace").into(), name: parameter("name").into() };
+    if !request.access.sees(&id.namespace) {
+        return Page::text(StatusCode::FORBIDDEN, "this object belongs to another namespace than yours\n");
+    }
+    let mesh_state = state.mesh_state();
+    let (Some(objects), Some(mesh)) = (&mesh_state.objects, &mesh_state.mesh) else {
+        return Page::text(StatusCode::SERVICE_UNAVAILABLE, "the first load is not complete\n");
+    };
+    let sees = |namespace: &str| request.access.sees(namespace);
+    Page::json(pretty, &ObjectAcks::new(&id, objects, mesh, &state.server.connections.snapshot(), sees))
 }
 
 fn index() -> Page {

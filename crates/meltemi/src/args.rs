@@ -24,7 +24,7 @@ pub(crate) use explain::{Explain, ExplainObject, ExplainProxy, ExplainSource, Na
 pub(crate) use explain_request::ExplainRequest;
 pub(crate) use folder::{Check, InputArgs, MeshArgs, Render, ServiceEntries};
 pub(crate) use inject::{CheckInject, Inject};
-pub(crate) use plan::Plan;
+pub(crate) use plan::{Plan, Wait};
 pub(crate) use proxy::{Agent, Bootstrap, BootstrapCommand, InstallAgent, SdsFrom};
 pub(crate) use serve::Serve;
 pub(crate) use token::{Token, TokenCreate};
@@ -35,7 +35,8 @@ Exit codes:
   0  done
   1  ran, and found something wrong (`check`, `values`: an error, or with --strict a warning; `doctor`: as --fail-on says;
      `replicas`: one that differs or is silent; `inject`: a pod that is refused; `check-inject`: a pod that is not injected, or
-     whose injection is at fault; `plan`: an object that is invalid, or with --check any change)
+     whose injection is at fault; `plan`: an object that is invalid, or with --check any change;
+     `wait`: a proxy has not acknowledged the object)
   2  could not run: wrong arguments, unreadable folder, port in use, server not reached
 
 Data goes to stdout, everything else to stderr.";
@@ -77,6 +78,9 @@ pub(crate) enum Command {
     /// Show what objects would change if they were applied: for which proxies, in which resources, for which requests
     #[command(after_help = EXIT_CODES)]
     Plan(Box<Plan>),
+    /// Wait until every proxy that an object concerns has acknowledged it, at all replicas
+    #[command(after_help = EXIT_CODES)]
+    Wait(Wait),
     /// Inject sidecars into the workloads of a file, by the configuration in a folder
     #[command(after_help = EXIT_CODES)]
     Inject(Inject),

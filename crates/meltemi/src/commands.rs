@@ -28,6 +28,7 @@ pub(crate) mod root_rotation;
 pub(crate) mod service_entries;
 pub(crate) mod token;
 pub(crate) mod values;
+pub(crate) mod wait;
 
 use std::io::Write;
 

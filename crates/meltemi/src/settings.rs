@@ -69,6 +69,7 @@ impl Settings {
             workers,
             memory_limit,
             webhook_client_ca,
+            webhook_reach,
             mesh: mesh_env,
             cluster,
             debounce,
@@ -111,7 +112,10 @@ impl Settings {
             classes: class_limits(classes, &mut ignored),
             identity,
             jwks: jwks_settings(jwks_env, &mut ignored)?,
-            webhook: WebhookSettings { client_ca: webhook_client_ca.clone().map(PathBuf::from) },
+            webhook: WebhookSettings {
+                client_ca: webhook_client_ca.clone().map(PathBuf::from),
+                reach: ignored.read("MELTEMI_WEBHOOK_REACH", webhook_reach, false, |text| boolean(text).ok()),
+            },
             memory_limit: ignored.read("MELTEMI_MEMORY_LIMIT", memory_limit, None, positive),
             injection,
         };

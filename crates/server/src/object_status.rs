@@ -52,26 +52,36 @@ struct ProxyGroup {
     proxies: usize,
 }
 
-struct WatchedType {
+pub(crate) struct WatchedType {
     watched: WatchInfo,
     /// All resources, and those that the proxy has not acknowledged.
-    all: Arc<Changes>,
-    behind: Arc<Changes>,
+    pub(crate) all: Arc<Changes>,
+    pub(crate) behind: Arc<Changes>,
 }
 
 impl WatchedType {
-    fn new(connection: &Connection, watched: &WatchInfo) -> WatchedType {
+    pub(crate) fn new(connection: &Connection, watched: &WatchInfo) -> WatchedType {
         let of = |since| connection.class.since(watched.kind, since);
         WatchedType { all: of(0), behind: of(watched.position), watched: watched.clone() }
     }
 
+    pub(crate) fn kind(&self) -> TypeUrl {
+        self.watched.kind
+    }
+
+    /// The reason of a NACK that no ACK followed.
+    pub(crate) fn error(&self) -> Option<&str> {
+        self.watched.last_error.as_deref()
+    }
+
     /// By address: equal resources are shared.
-    fn key(&self) -> (TypeUrl, usize, u64, usize) {
+    pub(crate) fn key(&self) -> (TypeUrl, usize, u64, usize) {
         let position = if self.behind.changed.is_empty() { 0 } else { self.watched.position };
         (self.watched.kind, Arc::as_ptr(&self.all).addr(), position, self.watched.names.address())
     }
 
-    fn objects<'a>(&'a self, of: &'a Changes) -> impl Iterator<Item = &'a str> {
+    /// The objects that these resources are made from, as far as the proxy asked for them.
+    pub(crate) fn objects<'a>(&'a self, of: &'a Changes) -> impl Iterator<Item = &'a str> {
         let asked = |name: &str| self.watched.wildcard || self.watched.names.contains(name);
         of.changed.iter().filter(move |it| asked(&it.name)).flat_map(|it| &it.provenance).map(|named| object(named))
     }
@@ -119,7 +129,7 @@ fn counts(connections: &[Connection]) -> HashMap<String, Count> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::time::UNIX_EPOCH;
 
     use wire::google::protobuf::Any;
@@ -144,7 +154,7 @@ mod tests {
         }
     }
 
-    fn proxy(position: Seq, names: Option<&'static str>, error: Option<&str>) -> Connection {
+    pub(crate) fn proxy(position: Seq, names: Option<&'static str>, error: Option<&str>) -> Connection {
         let patched: &[&str] =
             &["VirtualService n/b", "EnvoyFilter n/f configPatches[0]", "EnvoyFilter n/f configPatches[1]"];
         let class = Fixed(vec![(1, "a", &["VirtualService n/a", "Service n/a"]), (5, "b", patched)]);

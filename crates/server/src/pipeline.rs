@@ -217,6 +217,8 @@ impl Pipeline {
         let batch = PanickedBatch::new(&updates, before.clone());
         let snapshot = self.metrics.stages().run_long(Stage::InformerCache, || self.store.apply(updates));
         if snapshot.seq == self.refreshed {
+            // With the statuses and diagnostics of now.
+            self.metrics.objects.set(snapshot.clone());
             self.published_objects
                 .send_if_modified(|current| !Arc::ptr_eq(&std::mem::replace(current, snapshot.clone()), &snapshot));
             return Ok(());

@@ -139,7 +139,8 @@ impl Loaded {
             let tls = webhook::acceptor(tls, self.opening.webhook.client_ca.as_deref())?;
             let state = &self.opening.state;
             let (validation, injection) = (state.metrics.validation.clone(), state.injection.clone());
-            tokio::spawn(webhook::serve(listener, tls, validation, injection));
+            let reach = state.planner.clone().filter(|_| self.opening.webhook.reach);
+            tokio::spawn(webhook::serve(listener, tls, validation, injection, reach));
         }
         Ok(())
     }

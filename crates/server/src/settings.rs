@@ -36,6 +36,8 @@ pub struct ServerSettings {
 pub struct WebhookSettings {
     /// MELTEMI_WEBHOOK_CLIENT_CA: roots of the clients that may call. `None`: everybody may.
     pub client_ca: Option<PathBuf>,
+    /// MELTEMI_WEBHOOK_REACH: responses warn how many proxies an object reaches.
+    pub reach: bool,
 }
 
 /// Where the objects are read from.

@@ -3,6 +3,7 @@
 
 mod connection;
 mod injection;
+mod reach;
 mod review;
 
 use std::path::Path;
@@ -23,6 +24,7 @@ use tracing::error;
 use crate::http_port::HttpConnection;
 use crate::injection::InjectionService;
 use crate::metrics::ValidationMetrics;
+use crate::planner::Planner;
 pub(crate) use injection::routes as injection_routes;
 use review::Reviewer;
 
@@ -36,6 +38,8 @@ const REVIEWS_AT_A_TIME: usize = 2;
 struct Webhook {
     reviewer: Arc<Reviewer>,
     permits: Arc<Semaphore>,
+    /// `None`: responses do not tell how many proxies an object reaches.
+    reach: Option<Arc<Planner>>,
 }
 
 /// The TLS configuration of the port. `tls`: of the secure port; this port has the same certificate. `client_ca`: a file with the roots of
@@ -51,26 +55,29 @@ fn client_roots(file: &Path) -> Result<Vec<ca::Certificate>> {
     ca::bundle(&text).with_context(what)
 }
 
-/// Serves until the task is dropped. `injection`: `None` if it is off.
+/// Serves until the task is dropped. `injection`: `None` if it is off. `reach`: for warnings of how many proxies an object reaches; `None`: none.
 pub(crate) async fn serve(
     listener: TcpListener,
     tls: TlsAcceptor,
     counts: ValidationMetrics,
     injection: Option<Arc<InjectionService>>,
+    reach: Option<Arc<Planner>>,
 ) {
     let injection = injection.map(injection_routes).unwrap_or_default();
-    connection::serve(listener, tls, router(counts).merge(injection), connection::LIMITS).await;
+    connection::serve(listener, tls, router(counts, reach).merge(injection), connection::LIMITS).await;
 }
 
-fn router(counts: ValidationMetrics) -> Router {
+fn router(counts: ValidationMetrics, reach: Option<Arc<Planner>>) -> Router {
     let permits = Arc::new(Semaphore::new(REVIEWS_AT_A_TIME));
-    Router::new()
-        .route("/validate", post(validate))
-        .with_state(Webhook { reviewer: Arc::new(Reviewer::new(counts)), permits })
+    Router::new().route("/validate", post(validate)).with_state(Webhook {
+        reviewer: Arc::new(Reviewer::new(counts)),
+        permits,
+        reach,
+    })
 }
 
 async fn validate(
-    State(Webhook { reviewer, permits }): State<Webhook>,
+    State(Webhook { reviewer, permits, reach }): State<Webhook>,
     Extension(connection): Extension<Arc<HttpConnection>>,
     body: Body,
 ) -> Response {
@@ -84,11 +91,17 @@ async fn validate(
     let computing = reviewer.clone();
     let computed = tokio::task::spawn_blocking(move || {
         let response = computing.answer(&body);
-        drop((permit, body, held));
-        response
+        drop(permit);
+        response.map(|response| (response, body, held))
     });
     match computed.await {
-        Ok(Some(response)) => ([(header::CONTENT_TYPE, "application/json")], response).into_response(),
+        Ok(Some((response, body, _held))) => {
+            let response = match &reach {
+                Some(planner) => reach::with_warning(planner, &body, response).await,
+                None => response,
+            };
+            ([(header::CONTENT_TYPE, "application/json")], response).into_response()
+        }
         Ok(None) => reviewer.unreadable(StatusCode::BAD_REQUEST),
         Err(error) => {
             error!(%error, "cannot review an object");

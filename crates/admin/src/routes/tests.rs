@@ -177,7 +177,7 @@ impl xds::Authenticator for TokenIsNamespace {
     fn on_denied(&self, _: &xds::Caller, _: &Node, _: &str) {}
 }
 
-/// Row A-09: a tenant sees four pages, the namespace of the control plane all, an unauthenticated caller none.
+/// Row A-09: a tenant sees five pages, the namespace of the control plane all, an unauthenticated caller none.
 #[tokio::test]
 async fn remote_pages_depend_on_the_caller() {
     let control = control(Some(Arc::new(TokenIsNamespace)), AdminAuthorizer::off());
@@ -195,6 +195,7 @@ async fn remote_pages_depend_on_the_caller() {
         let expected = match name {
             "config_dump" | "edsz" | "ndsz" => 404,
             "plan" => 405,
+            "object_acks" => 400,
             _ => 403,
         };
         assert_eq!(tenant, expected, "{name}");

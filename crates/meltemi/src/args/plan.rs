@@ -1,4 +1,4 @@
-//! The flags of `meltemi plan`.
+//! The flags of `meltemi plan` and `meltemi wait`.
 
 use std::path::PathBuf;
 
@@ -28,4 +28,28 @@ pub(crate) struct Plan {
     pub(crate) target: Target,
     #[command(flatten)]
     pub(crate) mesh: MeshArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Wait {
+    /// Kind of the object, such as VirtualService
+    #[arg(requires = "name", required_unless_present = "filename", conflicts_with = "filename")]
+    pub(crate) kind: Option<String>,
+    /// Namespace and name of the object
+    #[arg(value_name = "NAMESPACE/NAME")]
+    pub(crate) name: Option<String>,
+    /// Wait for the content of the Istio objects in this file; `-` for stdin
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
+    pub(crate) filename: Option<PathBuf>,
+    /// Wait for this metadata.generation of the object at least [default: the newest that a replica has]
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) generation: Option<i64>,
+    /// How long to wait
+    #[arg(long, value_name = "DURATION", default_value = "60s")]
+    pub(crate) timeout: String,
+    /// Output
+    #[arg(short, long, value_enum, default_value = "text")]
+    pub(crate) output: Listing,
+    #[command(flatten)]
+    pub(crate) target: Target,
 }

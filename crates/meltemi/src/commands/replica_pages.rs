@@ -17,6 +17,9 @@ use crate::args::Target;
 /// Where the chart mounts a token for the secure port.
 const MOUNTED_TOKEN: &str = "/var/run/secrets/tokens/istio-token";
 
+/// Why a replica is not asked that is most likely gone.
+pub(crate) const SILENT: &str = "it has been silent";
+
 pub(crate) struct ReplicaPages<'a> {
     server: PageClient<'a>,
     /// Empty: there is one replica, or no cluster.
@@ -51,46 +54,71 @@ pub(crate) struct OfReplica<T> {
 impl<'a> ReplicaPages<'a> {
     /// Replicas that cannot be asked are named on stderr.
     pub(crate) async fn find(target: &'a Target) -> Result<ReplicaPages<'a>> {
-        let server = PageClient::new(target)?;
-        let mut pages =
-            ReplicaPages { server, own_name: String::new(), others: Vec::new(), token: Zeroizing::default() };
-        // A server that is not reached is reported by the page that is wanted.
-        let seen: Vec<ReplicaStatus> =
-            pages.server.page("/debug/replicas", "a list of replicas").await.unwrap_or_default();
-        let (own, others): (Vec<_>, Vec<_>) = seen.into_iter().partition(|it| it.own);
-        if others.is_empty() {
-            return Ok(pages);
-        }
-        pages.own_name = own.into_iter().next().map(|own| own.name).unwrap_or_default();
-        let access: Option<ReplicaAccessPage> =
-            pages.server.page("/debug/replica_access", "how replicas are reached").await?;
-        pages.token = token(target)?;
-        for other in others {
-            match endpoint(&other, access.as_ref(), &pages.token) {
-                Ok(secure) => {
-                    pages.others.push(OtherReplica { name: other.name, secure, monitoring: other.monitoring });
-                }
-                Err(why) => not_asked(&other.name, why),
-            }
+        let mut pages = ReplicaPages::new(target)?;
+        for (replica, why) in pages.look(target).await? {
+            not_asked(&replica, why);
         }
         Ok(pages)
     }
 
-    /// `path`: of a debug page.
+    /// Of the asked server alone, until `look`.
+    pub(crate) fn new(target: &'a Target) -> Result<ReplicaPages<'a>> {
+        let server = PageClient::new(target)?;
+        Ok(ReplicaPages { server, own_name: String::new(), others: Vec::new(), token: Zeroizing::default() })
+    }
+
+    /// Looks for the other replicas. Returns those that cannot be asked, and why.
+    pub(crate) async fn look(&mut self, target: &Target) -> Result<Vec<(String, &'static str)>> {
+        self.others.clear();
+        // A server that is not reached is reported by the page that is wanted.
+        let seen: Vec<ReplicaStatus> =
+            self.server.page("/debug/replicas", "a list of replicas").await.unwrap_or_default();
+        let (own, others): (Vec<_>, Vec<_>) = seen.into_iter().partition(|it| it.own);
+        if others.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.own_name = own.into_iter().next().map(|own| own.name).unwrap_or_default();
+        let access: Option<ReplicaAccessPage> =
+            self.server.page("/debug/replica_access", "how replicas are reached").await?;
+        self.token = token(target)?;
+        let mut not_asked = Vec::new();
+        for other in others {
+            match endpoint(&other, access.as_ref(), &self.token) {
+                Ok(secure) => {
+                    self.others.push(OtherReplica { name: other.name, secure, monitoring: other.monitoring });
+                }
+                Err(why) => not_asked.push((other.name, why)),
+            }
+        }
+        Ok(not_asked)
+    }
+
+    /// `path`: of a debug page. Other replicas that do not answer are named on stderr.
     pub(crate) async fn read<T: DeserializeOwned>(&self, path: &str, what: &str) -> Result<Vec<OfReplica<T>>> {
-        let own = self.server.page(path, what).await?;
+        let mut all = Vec::new();
+        for OfReplica { replica, value } in self.read_each(path, what).await {
+            match value {
+                Ok(value) => all.push(OfReplica { replica, value }),
+                Err(why) if all.is_empty() => return Err(why),
+                Err(why) => not_asked(&replica, &format!("{why:#}")),
+            }
+        }
+        Ok(all)
+    }
+
+    /// The answer of each replica, that of the asked one first.
+    pub(crate) async fn read_each<T: DeserializeOwned>(&self, path: &str, what: &str) -> Vec<OfReplica<Result<T>>> {
+        let own = self.server.page(path, what).await;
         let mut all = vec![OfReplica { replica: self.own_name.clone(), value: own }];
         for other in &self.others {
             let page = path.strip_prefix("/debug/").unwrap_or(path);
             let answer = other.secure.page(&self.token, page).await.map_err(anyhow::Error::from);
-            match answer.and_then(|body| {
+            let value = answer.and_then(|body| {
                 serde_json::from_slice(&body).with_context(|| format!("it answered something else than {what}"))
-            }) {
-                Ok(value) => all.push(OfReplica { replica: other.name.clone(), value }),
-                Err(why) => not_asked(&other.name, &format!("{why:#}")),
-            }
+            });
+            all.push(OfReplica { replica: other.name.clone(), value });
         }
-        Ok(all)
+        all
     }
 
     /// The metrics, which need no token, of each replica that tells them.
@@ -127,7 +155,7 @@ fn endpoint(
     token: &str,
 ) -> Result<DebugEndpoint, &'static str> {
     match access {
-        _ if other.state == ReplicaState::Silent => Err("it has been silent"),
+        _ if other.state == ReplicaState::Silent => Err(SILENT),
         _ if other.secure.is_empty() => {
             Err("it does not say where its secure port is; set POD_IP to the address of its pod")
         }

@@ -72,12 +72,14 @@ fn limits_are_set_by_variables() {
         classes: ClassEnv { per_client: set("3"), total: set("4") },
         memory_limit: set("2147483648"),
         webhook_client_ca: set("ca.pem"),
+        webhook_reach: set("true"),
         ..Env::default()
     };
     let (limited, ignored) = settings(&[], &env).unwrap();
     assert_eq!((limited.server.streams.max_buffered_per_address, limited.server.memory_limit), (1000, Some(1 << 31)));
     assert_eq!(limited.server.streams.max_kept_per_address, 2000);
     assert_eq!(limited.server.classes, views::ClassLimits { per_client: 3, total: 4 });
+    assert!(limited.server.webhook.reach);
     assert_eq!((limited.server.webhook.client_ca, ignored.len()), (Some("ca.pem".into()), 0));
     let (_, ignored) = settings(&[], &Env { memory_limit: set("2Gi"), ..Env::default() }).unwrap();
     assert_eq!(ignored, [r#"MELTEMI_MEMORY_LIMIT="2Gi" cannot be read; None is used instead"#]);

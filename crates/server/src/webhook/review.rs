@@ -3,7 +3,7 @@
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use config::diagnostic::{Diagnostic, Severity};
+use config::diagnostic::{Diagnostic, ObjectId, Severity};
 use config::json::ObjectTree;
 use config::kind::Kind;
 use config::object::parse_tree;
@@ -15,6 +15,7 @@ use sources::kube::plural;
 use tracing::{debug, info};
 use xds::LogLimit;
 
+use super::reach::Admitted;
 use crate::metrics::ValidationMetrics;
 
 /// Diagnostics that are reported of one object: thousands help nobody, and an API server cuts long texts.
@@ -146,6 +147,20 @@ impl AdmissionRequest<'_> {
             (true, true) => Review::Accepted,
         }
     }
+}
+
+/// What a review of an Istio object would do if it is accepted. `None`: nothing of it can be told.
+pub(super) fn admitted(body: &[u8]) -> Option<Admitted> {
+    let AdmissionReview { request, .. } = serde_json::from_slice(body).ok()?;
+    let GroupVersionKind { group, version, kind } = &request.kind;
+    let kind = Kind::from_gvk(&format!("{group}/{version}"), kind).filter(|kind| kind.is_istio())?;
+    if request.operation == "DELETE" {
+        let id = ObjectId { kind, namespace: request.namespace.into(), name: request.name.into() };
+        return Some(Admitted::Deletion(id));
+    }
+    let text = request.object.map(RawValue::get)?;
+    let tree = ObjectTree(kind).deserialize(&mut serde_json::Deserializer::from_str(text)).ok()?;
+    Some(Admitted::Object(parse_tree(kind, &tree)))
 }
 
 fn messages(diagnostics: &[Diagnostic], severity: Severity) -> Vec<String> {

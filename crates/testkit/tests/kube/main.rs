@@ -29,6 +29,7 @@ mod scope;
 mod sharding;
 mod status;
 mod tokens;
+mod wait;
 mod ways;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
