@@ -13,7 +13,7 @@ use crate::config_dump::{self, Endpoints};
 use crate::doctor::collect;
 use crate::page::Page;
 use crate::state::AdminState;
-use crate::{connections, envoy_filters, memory, pushes, registry, watches};
+use crate::{connections, envoy_filters, explain, memory, pushes, registry, watches};
 
 pub(crate) struct PageRequest<'a> {
     pub(crate) name: &'a str,
@@ -23,7 +23,7 @@ pub(crate) struct PageRequest<'a> {
 }
 
 /// The name and content of each page.
-pub(crate) const PAGES: [(&str, &str); 37] = [
+pub(crate) const PAGES: [(&str, &str); 40] = [
     ("adsz", "connected proxies and what each watches"),
     ("ambientz", "workloads, services and policies of ambient mode, which this version does not have"),
     ("authorizationz", "authorization policies by namespace"),
@@ -41,6 +41,14 @@ pub(crate) const PAGES: [(&str, &str); 37] = [
     ("endpointShardz", "endpoints by host and namespace"),
     ("endpointz", "endpoints by host and namespace"),
     ("envoyfilters", "what each patch of an EnvoyFilter matched: resources, and classes of connected proxies"),
+    (
+        "explain/object",
+        "what an object became, whom it reaches, who acknowledged it, for `meltemi explain object`; ?kind=, &name=NS/NAME",
+    ),
+    (
+        "explain/proxy",
+        "what a proxy has, from which objects, and why, for `meltemi explain proxy`; ?proxyID=, &resource=TYPE/NAME",
+    ),
     ("facts", "facts about the mesh for `meltemi doctor`; ?use=NAMESPACE/HOST,.. are observed calls"),
     ("force_disconnect", "closes the stream of one proxy, if UNSAFE_ENABLE_ADMIN_ENDPOINTS is set; POST, ?proxyID="),
     ("inject", "injection templates in use, and what is wrong with the injector's ConfigMap"),
@@ -50,6 +58,7 @@ pub(crate) const PAGES: [(&str, &str); 37] = [
     ("mcsz", "multi-cluster services, which this version does not have"),
     ("memory", "memory by stage of a push, and bytes per proxy, service and endpoint"),
     ("mesh", "mesh configuration in effect"),
+    ("nacks", "what proxies reject, with the objects and fields to blame, for `meltemi nacks`"),
     ("ndsz", "name table of one proxy; ?proxyID="),
     ("networkz", "gateways between networks"),
     ("proxies", "connected proxies and the sync state of each type, for `meltemi proxies`"),
@@ -70,7 +79,7 @@ pub(crate) const PAGES: [(&str, &str); 37] = [
 ];
 
 /// Pages that a tenant may read about its own proxies.
-const FOR_TENANTS: [&str; 3] = ["config_dump", "edsz", "ndsz"];
+const FOR_TENANTS: [&str; 6] = ["config_dump", "edsz", "ndsz", "explain/proxy", "explain/object", "nacks"];
 
 /// From this many streams on, `syncz` is cached for `SYNCZ_CACHE`: tools poll it.
 const CACHED_FROM: usize = 1000;
@@ -148,6 +157,9 @@ fn read(state: &AdminState, request: &PageRequest<'_>) -> Page {
             None => Page::text(StatusCode::NOT_FOUND, NO_ROTATION),
         },
         "envoyfilters" => Page::json(pretty, &envoy_filters::document(&state.patch_reach())),
+        "explain/object" => explain::object(state, request),
+        "explain/proxy" => explain::proxy(state, request),
+        "nacks" => explain::nacks(state, request),
         "facts" => facts(state, request, pretty),
         "replicas" => Page::json(pretty, &state.server.replicas.get().map(|it| it.statuses()).unwrap_or_default()),
         "replica_access" => Page::json(pretty, &replica_access(state)),

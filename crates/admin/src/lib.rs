@@ -10,6 +10,7 @@ mod debug_pages;
 mod debug_stream;
 pub mod doctor;
 mod envoy_filters;
+mod explain;
 mod hosts;
 mod http;
 mod log_levels;
@@ -28,6 +29,7 @@ mod watches;
 
 pub use authorization::{CONFIRMED, HEADER};
 pub use debug_stream::DebugStreamHandler;
+pub use explain::NackStatus;
 pub use http::serve;
 pub use log_levels::LogLevels;
 pub use log_scopes::{LogScopes, router as log_scope_routes};

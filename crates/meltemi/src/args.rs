@@ -31,7 +31,7 @@ Exit codes:
   0  done
   1  ran, and found something wrong (`check`, `values`: an error, or with --strict a warning; `doctor`: as --fail-on says;
      `replicas`: one that differs or is silent; `inject`: a pod that is refused; `check-inject`: a pod that is not injected, or
-     whose injection is at fault)
+     whose injection is at fault; `explain`: a proxy rejects something, or the object has an error; `nacks`: a rejection)
   2  could not run: wrong arguments, unreadable folder, port in use, server not reached
 
 Data goes to stdout, everything else to stderr.";
@@ -47,6 +47,8 @@ Examples:
   meltemi render ./mesh --proxy cart-1.shop --type cds,eds
                                            the configuration of this proxy
   meltemi proxies                          connected proxies and their sync state
+  meltemi explain proxy cart-1.shop        what this proxy has, from which objects, and why
+  meltemi nacks                            what proxies reject, and which objects and fields are to blame
   meltemi pushes --follow                  pushes as they happen: cause and progress
   meltemi doctor                           what slows this mesh down, and what helps";
 

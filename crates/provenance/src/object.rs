@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use config::diagnostic::{Diagnostic, ObjectId};
+use config::kind::Kind;
 use model::{Mesh, Proxy};
 use serde::{Deserialize, Serialize};
 use xds::TypeUrl;
@@ -97,6 +98,16 @@ const MOST_DECIDING: usize = 16;
 /// Fields that limit where an object applies: where it does, all is the same without them.
 const LIMITING: [&str; 6] =
     ["spec.exportTo", "spec.selector", "spec.workloadSelector", "spec.targetRef", "spec.targetRefs", "spec.gateways"];
+
+/// `namespace/name`, or only the name for kinds without a namespace. `None`: no such kind, or the name lacks a part.
+pub fn object_id(kind: &str, name: &str) -> Option<ObjectId> {
+    let kind = Kind::ALL.into_iter().find(|it| it.name().eq_ignore_ascii_case(kind))?;
+    let (namespace, name) = match kind.is_namespaced() {
+        true => name.split_once('/')?,
+        false => ("", name),
+    };
+    (!name.is_empty()).then(|| ObjectId { kind, namespace: namespace.into(), name: name.into() })
+}
 
 /// `holders`: the proxies that it reaches; `proxies`: all.
 pub fn explain_object(
