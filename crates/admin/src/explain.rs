@@ -90,7 +90,7 @@ fn explained_object(
     let reached: Vec<(&Connection, Vec<(TypeUrl, Arc<str>)>)> = connections
         .iter()
         .map(|connection| (connection, index.of(connection)))
-        .filter(|(_, resources)| !resources.is_empty())
+        .filter(|(connection, resources)| !resources.is_empty() && served_proxy(connection.class.as_ref()).is_some())
         .collect();
     let holders = reached.iter().filter_map(|(connection, resources)| {
         let proxy = served_proxy(connection.class.as_ref())?.clone();
@@ -116,7 +116,7 @@ pub(crate) fn nacks(state: &AdminState, request: &PageRequest<'_>) -> Page {
         for watched in &connection.watched {
             let Some(reason) = &watched.last_error else { continue };
             let since = watched.sent.as_ref().map_or_else(String::new, |sent| time(sent.at));
-            let (status, ..) = groups.entry((watched.kind, reason)).or_insert_with(|| {
+            let (status, ..) = groups.entry((watched.kind, &**reason)).or_insert_with(|| {
                 let (kind, reason) = (watched.kind.short().to_owned(), reason.to_string());
                 let status =
                     NackStatus { kind, reason, proxies: Vec::new(), since: since.clone(), resources: Vec::new() };

@@ -1,6 +1,5 @@
 //! Which level of PeerAuthentication decides the mutual TLS mode of a workload's ports.
 
-use config::diagnostic::ObjectId;
 use config::kind::Kind;
 use config::kinds::peer_authentication::{MutualTlsMode, PeerAuthentication};
 use config::meta::Object;
@@ -16,11 +15,7 @@ pub(super) fn decision(mesh: &Mesh, placement: &Placement) -> Precedence {
     let (root, own) = (&*mesh.config.root_namespace, &*placement.proxy.namespace);
     let levels = mesh.peer_authentications.levels(own, &placement.labels);
     let deciding = levels.iter().find(|policy| declares_mode(policy));
-    let mut winners: Vec<ObjectId> = deciding.map(|policy| id(Kind::PeerAuthentication, &policy.meta)).into_iter().collect();
-    // Modes of single ports come from the one that selects the workload, whichever decides the rest.
-    let ports = levels.first().filter(|policy| !policy.spec.port_level_mtls.is_empty());
-    winners.extend(ports.map(|policy| id(Kind::PeerAuthentication, &policy.meta)));
-    winners.dedup();
+    let winners = placement.mutual_tls_from.clone();
     let near = |policy: &Policy| *policy.meta.namespace == *own || *policy.meta.namespace == *root;
     let all = mesh.objects.peer_authentications.values().filter(|policy| near(policy));
     let losers = all.filter(|policy| !winners.contains(&id(Kind::PeerAuthentication, &policy.meta)));
