@@ -97,7 +97,8 @@ fn explained_object(
         Some(ObjectHolder { proxy, resources: resources.clone() })
     });
     let holders: Vec<_> = holders.collect();
-    let proxies: Vec<Arc<Proxy>> = connections.iter().filter_map(|it| served_proxy(it.class.as_ref()).cloned()).collect();
+    let proxies: Vec<Arc<Proxy>> =
+        connections.iter().filter_map(|it| served_proxy(it.class.as_ref()).cloned()).collect();
     let mut explained = provenance::explain_object(mesh, id, diagnostics, &holders, &proxies);
     for (proxy, (connection, resources)) in explained.proxies.iter_mut().zip(&reached) {
         let answer = Answer::new(connection, resources);
@@ -136,7 +137,12 @@ pub(crate) fn nacks(state: &AdminState, request: &PageRequest<'_>) -> Page {
     Page::json(request.parameters.contains_key("pretty"), &listed)
 }
 
-fn blamed(mesh: &Mesh, proxy: &Arc<Proxy>, connection: &Connection, watched: &WatchInfo) -> Vec<provenance::BlamedResource> {
+fn blamed(
+    mesh: &Mesh,
+    proxy: &Arc<Proxy>,
+    connection: &Connection,
+    watched: &WatchInfo,
+) -> Vec<provenance::BlamedResource> {
     let reason = watched.last_error.as_deref().unwrap_or_default();
     let behind = connection.class.since(watched.kind, watched.position);
     let suspects: BTreeSet<&str> =

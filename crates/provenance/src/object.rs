@@ -199,7 +199,8 @@ fn decisions<'a>(mesh: &Mesh, id: &ObjectId, proxies: impl Iterator<Item = &'a A
             continue;
         }
         for decision in proxy::decisions(mesh, proxy).into_iter().filter(|it| it.names(&named)) {
-            let told = Decision { others: decision.others.into_iter().filter(|it| it.object == named).collect(), ..decision };
+            let told =
+                Decision { others: decision.others.into_iter().filter(|it| it.object == named).collect(), ..decision };
             if !found.contains(&told) {
                 found.push(told);
             }

@@ -178,10 +178,9 @@ fn cause(
     }
     let at = object.meta().at.as_ref();
     let told = causing_fields(experiment, &name, fields, origins);
-    let placed = told.into_iter().map(|field| CausingField {
-        at: at.and_then(|at| locate(at, &field.field)).map(|at| at.to_string()),
-        ..field
-    });
+    let placed = told
+        .into_iter()
+        .map(|field| CausingField { at: at.and_then(|at| locate(at, &field.field)).map(|at| at.to_string()), ..field });
     Some(Cause { object: name, at: at.map(ToString::to_string), role: role(&effect), fields: placed.collect() })
 }
 

@@ -75,12 +75,7 @@ pub(crate) fn idle_fields(object: &AnyObject, causes: &BTreeSet<String>) -> Vec<
     idle
 }
 
-fn within(
-    outer: &FieldPath,
-    tree: &Value,
-    try_without: &dyn Fn(&FieldPath) -> Effect,
-    found: &mut Vec<FieldCause>,
-) {
+fn within(outer: &FieldPath, tree: &Value, try_without: &dyn Fn(&FieldPath) -> Effect, found: &mut Vec<FieldCause>) {
     for path in outer.children(tree) {
         let effect = try_without(&path);
         if effect == Effect::Same {

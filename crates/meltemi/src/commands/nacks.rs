@@ -79,7 +79,11 @@ mod tests {
             at: None,
             fields: vec!["spec.configPatches[0].patch.value".into()],
         };
-        let resource = BlamedResource { name: "virtualInbound".into(), parts: vec!["filterChains[a]".into()], objects: vec![object] };
+        let resource = BlamedResource {
+            name: "virtualInbound".into(),
+            parts: vec!["filterChains[a]".into()],
+            objects: vec![object],
+        };
         let nack = NackStatus {
             kind: "LDS".into(),
             reason: "it is\n bad".into(),
@@ -89,7 +93,12 @@ mod tests {
         };
         let of = |value| [OfReplica { replica: "r".into(), value }];
         let shown = text(&of(vec![nack.clone()]));
-        for wanted in ["LDS rejected by cart-1.shop", "it is bad", "virtualInbound: filterChains[a]", "EnvoyFilter shop/bad spec.configPatches[0]"] {
+        for wanted in [
+            "LDS rejected by cart-1.shop",
+            "it is bad",
+            "virtualInbound: filterChains[a]",
+            "EnvoyFilter shop/bad spec.configPatches[0]",
+        ] {
             assert!(shown.contains(wanted), "{shown}");
         }
         assert_eq!(document(&of(vec![nack])).unwrap()[0]["replica"], "r");

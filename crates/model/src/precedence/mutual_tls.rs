@@ -20,7 +20,10 @@ pub(super) fn decision(mesh: &Mesh, placement: &Placement) -> Precedence {
     let all = mesh.objects.peer_authentications.values().filter(|policy| near(policy));
     let losers = all.filter(|policy| !winners.contains(&id(Kind::PeerAuthentication, &policy.meta)));
     let others = losers.map(|policy| {
-        (id(Kind::PeerAuthentication, &policy.meta), why_not(policy, &levels, deciding.map(|it| &***it), placement, root))
+        (
+            id(Kind::PeerAuthentication, &policy.meta),
+            why_not(policy, &levels, deciding.map(|it| &***it), placement, root),
+        )
     });
     Precedence {
         about: "mutual TLS of this workload's ports".into(),
@@ -36,12 +39,14 @@ fn why(placement: &Placement, deciding: Option<&Policy>, root: &str) -> String {
         None => format!("{mode}: no PeerAuthentication sets a mode (default)"),
         Some(policy) => format!("{mode}: {}", level(policy, root)),
     };
-    let ports: Vec<String> = placement.modes.ports.iter().map(|(port, mode)| format!("port {port} {}", name(*mode))).collect();
+    let ports: Vec<String> =
+        placement.modes.ports.iter().map(|(port, mode)| format!("port {port} {}", name(*mode))).collect();
     if ports.is_empty() { rest } else { format!("{rest}; {}", ports.join(", ")) }
 }
 
 fn level(policy: &Policy, root: &str) -> String {
-    let (namespace, own) = (&policy.meta.namespace, format!("PeerAuthentication {}/{}", policy.meta.namespace, policy.meta.name));
+    let (namespace, own) =
+        (&policy.meta.namespace, format!("PeerAuthentication {}/{}", policy.meta.namespace, policy.meta.name));
     match selector(policy) {
         Some(labels) => format!("{own} selects this workload ({labels})"),
         None if **namespace == *root => format!("{own} is for the whole mesh"),
@@ -49,7 +54,13 @@ fn level(policy: &Policy, root: &str) -> String {
     }
 }
 
-fn why_not(policy: &Policy, levels: &[&std::sync::Arc<Policy>], deciding: Option<&Policy>, placement: &Placement, root: &str) -> String {
+fn why_not(
+    policy: &Policy,
+    levels: &[&std::sync::Arc<Policy>],
+    deciding: Option<&Policy>,
+    placement: &Placement,
+    root: &str,
+) -> String {
     let own = &placement.proxy.namespace;
     if let Some(labels) = selector(policy) {
         if policy.meta.namespace != *own || **own == *root {
@@ -71,7 +82,10 @@ fn why_not(policy: &Policy, levels: &[&std::sync::Arc<Policy>], deciding: Option
     let same_level = |it: &&&std::sync::Arc<Policy>| {
         it.meta.namespace == policy.meta.namespace && selector(it).is_some() == selector(policy).is_some()
     };
-    levels.iter().find(same_level).map_or_else(|| "it does not apply".into(), |winner| younger(&winner.meta, &policy.meta))
+    levels
+        .iter()
+        .find(same_level)
+        .map_or_else(|| "it does not apply".into(), |winner| younger(&winner.meta, &policy.meta))
 }
 
 fn declares_mode(policy: &Policy) -> bool {

@@ -27,7 +27,10 @@ pub(super) fn run(args: ExplainObject, env: &Env) -> Result<Outcome> {
         None => {
             let page = format!("/debug/explain/object?kind={}&name={}", encoded(&kind), encoded(&name));
             let answers = client::run(async {
-                ReplicaPages::find(&target).await?.read::<ObjectExplanation>(&page, "the explanation of an object").await
+                ReplicaPages::find(&target)
+                    .await?
+                    .read::<ObjectExplanation>(&page, "the explanation of an object")
+                    .await
             })?;
             merged(answers).context("no replica answered")?
         }
@@ -44,9 +47,10 @@ pub(super) fn run(args: ExplainObject, env: &Env) -> Result<Outcome> {
 /// With the Pods of the folder as proxies.
 fn explain_offline(offline: &OfflineMesh, id: &ObjectId) -> ObjectExplanation {
     let snapshot = offline.mesh.snapshot();
-    let nodes = snapshot.pods.values().map(|pod| {
-        Proxy::new(&Proxy::node_of_pod(pod, folder::proxy_kind(None, &pod.meta), &offline.environment))
-    });
+    let nodes = snapshot
+        .pods
+        .values()
+        .map(|pod| Proxy::new(&Proxy::node_of_pod(pod, folder::proxy_kind(None, &pod.meta), &offline.environment)));
     // A Pod without an address runs no proxy yet.
     let proxies: Vec<Arc<Proxy>> = nodes.filter_map(Result::ok).map(Arc::new).collect();
     let holders = proxies.iter().filter_map(|proxy| {
@@ -156,7 +160,8 @@ mod tests {
 
     #[test]
     fn replicas_add_up_and_a_field_with_an_effect_anywhere_has_one() {
-        let all = merged(vec![of_replica("a", 2, &["spec.http[1]", "spec.tls"]), of_replica("b", 3, &["spec.tls"])]).unwrap();
+        let all =
+            merged(vec![of_replica("a", 2, &["spec.http[1]", "spec.tls"]), of_replica("b", 3, &["spec.tls"])]).unwrap();
         assert_eq!(all.resources[0].proxies, 5);
         assert_eq!((all.without_effect, all.examined), (vec!["spec.tls".to_owned()], 2));
     }
