@@ -162,7 +162,7 @@ struct HeldIndex<'a> {
 impl HeldIndex<'_> {
     fn of(&mut self, connection: &Connection) -> Vec<(TypeUrl, Arc<str>)> {
         let mut found = Vec::new();
-        // Secrets are made from no object that is told, and each proxy has its own.
+        // Secrets are made from no object of a mesh that is explained, and each proxy has its own.
         for watched in connection.watched.iter().filter(|it| it.kind != TypeUrl::Secret) {
             let all = connection.class.since(watched.kind, 0);
             let object = self.object;

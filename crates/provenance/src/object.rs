@@ -199,10 +199,10 @@ fn decisions<'a>(mesh: &Mesh, id: &ObjectId, proxies: impl Iterator<Item = &'a A
             continue;
         }
         for decision in proxy::decisions(mesh, proxy).into_iter().filter(|it| it.names(&named)) {
-            let told =
+            let own =
                 Decision { others: decision.others.into_iter().filter(|it| it.object == named).collect(), ..decision };
-            if !found.contains(&told) {
-                found.push(told);
+            if !found.contains(&own) {
+                found.push(own);
             }
         }
     }

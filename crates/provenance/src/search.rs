@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::experiment::{Effect, Experiment};
 use crate::field::FieldPath;
 
-/// Deeper fields are told by the one around them: `spec.http[0].route[0].destination`.
+/// Deeper fields are covered by the one around them: `spec.http[0].route[0].destination`.
 const DEEPEST: usize = 5;
 
 /// A field without which the resource is different.

@@ -163,7 +163,7 @@ fn explained(mesh: &Mesh, kind: Kind, name: &str, held: &[(TypeUrl, &str)]) -> O
 }
 
 #[test]
-fn a_route_after_one_that_matches_everything_has_no_effect_where_the_field_is_told() {
+fn a_route_after_one_that_matches_everything_has_no_effect_in_the_resource_that_was_examined() {
     let two = "{hosts: [cart], http: [{match: [{uri: {prefix: /a}}], route: [{destination: {host: cart}}]}, {route: [{destination: {host: cart}}]}, \
                {timeout: 9s, route: [{destination: {host: cart}}]}]}";
     let mesh = mesh(&networking("VirtualService", "shop/a", 1, two));
