@@ -17,7 +17,7 @@ use crate::doctor::collect;
 use crate::doctor::facts::Facts;
 use crate::page::Page;
 use crate::state::AdminState;
-use crate::{connections, envoy_filters, explain_request, memory, pushes, registry, watches};
+use crate::{connections, envoy_filters, explain, explain_request, memory, pushes, registry, watches};
 
 pub(crate) struct PageRequest<'a> {
     pub(crate) name: &'a str,
@@ -27,7 +27,7 @@ pub(crate) struct PageRequest<'a> {
 }
 
 /// The name and content of each page.
-pub(crate) const PAGES: [(&str, &str); 39] = [
+pub(crate) const PAGES: [(&str, &str); 42] = [
     ("adsz", "connected proxies and what each watches"),
     ("ambientz", "workloads, services and policies of ambient mode, which this version does not have"),
     ("authorizationz", "authorization policies by namespace"),
@@ -46,6 +46,14 @@ pub(crate) const PAGES: [(&str, &str); 39] = [
     ("endpointz", "endpoints by host and namespace"),
     ("envoyfilters", "what each patch of an EnvoyFilter matched: resources, and classes of connected proxies"),
     (
+        "explain/object",
+        "what an object became, whom it reaches, who acknowledged it, for `meltemi explain object`; ?kind=, &name=NS/NAME",
+    ),
+    (
+        "explain/proxy",
+        "what a proxy has, from which objects, and why, for `meltemi explain proxy`; ?proxyID=, &resource=TYPE/NAME",
+    ),
+    (
         "explain/request",
         "the way of one request through connected proxies, as `meltemi explain request` has it; ?from=, &to=",
     ),
@@ -61,6 +69,7 @@ pub(crate) const PAGES: [(&str, &str); 39] = [
     ("mcsz", "multi-cluster services, which this version does not have"),
     ("memory", "memory by stage of a push, and bytes per proxy, service and endpoint"),
     ("mesh", "mesh configuration in effect"),
+    ("nacks", "what proxies reject, with the objects and fields to blame, for `meltemi nacks`"),
     ("ndsz", "name table of one proxy; ?proxyID="),
     ("networkz", "gateways between networks"),
     (
@@ -87,7 +96,8 @@ pub(crate) const PAGES: [(&str, &str); 39] = [
 ];
 
 /// Pages that a tenant may read about its own proxies.
-const FOR_TENANTS: [&str; 5] = ["config_dump", "edsz", "ndsz", "object_acks", "plan"];
+const FOR_TENANTS: [&str; 8] =
+    ["config_dump", "edsz", "ndsz", "object_acks", "plan", "explain/proxy", "explain/object", "nacks"];
 
 /// From this many streams on, `syncz` is cached for `SYNCZ_CACHE`: tools poll it.
 const CACHED_FROM: usize = 1000;
@@ -169,7 +179,10 @@ fn read(state: &AdminState, request: &PageRequest<'_>) -> Page {
             None => Page::text(StatusCode::NOT_FOUND, NO_ROTATION),
         },
         "envoyfilters" => Page::json(pretty, &envoy_filters::document(&state.patch_reach())),
+        "explain/object" => explain::object(state, request),
+        "explain/proxy" => explain::proxy(state, request),
         "explain/request" => explain_request::page(state, request.parameters, pretty),
+        "nacks" => explain::nacks(state, request),
         "facts" => facts(state, request, pretty),
         "replicas" => Page::json(pretty, &state.server.replicas.get().map(|it| it.statuses()).unwrap_or_default()),
         "replica_access" => Page::json(pretty, &replica_access(state)),

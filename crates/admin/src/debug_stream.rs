@@ -1,9 +1,9 @@
 //! The debug types that istioctl subscribes to over ADS: `istio.io/debug`, `istio.io/debug/syncz`, `istio.io/debug/config_dump`.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use axum::http::{Method, StatusCode};
+use axum::extract::Query;
+use axum::http::{Method, StatusCode, Uri};
 use serde_json::{Value, json};
 use wire::google::protobuf::Any;
 use xds::{BoxFuture, CallError, Caller, Connection, DebugHandler, DebugResponse, SyncStatus, WatchInfo};
@@ -57,12 +57,10 @@ impl DebugStreamHandler {
     /// The same bytes as over HTTP.
     async fn page(&self, name: &str, access: Access) -> Result<Any, CallError> {
         let (path, query) = name.split_once('?').unwrap_or((name, ""));
-        let parameters: HashMap<String, String> = query
-            .split('&')
-            .filter(|pair| !pair.is_empty())
-            .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
-            .map(|(key, value)| (key.to_owned(), value.to_owned()))
-            .collect();
+        // Percent-encoded, as over HTTP.
+        let uri = format!("/?{query}").parse::<Uri>().map_err(|error| CallError::InvalidArgument(error.to_string()))?;
+        let Query(parameters) =
+            Query::try_from_uri(&uri).map_err(|error| CallError::InvalidArgument(error.to_string()))?;
         let page = self.state.clone().page(path.to_owned(), Method::GET, parameters, access).await;
         match page.status {
             StatusCode::FORBIDDEN => Err(CallError::PermissionDenied(page.body.trim().to_owned())),

@@ -10,6 +10,7 @@ mod debug_pages;
 mod debug_stream;
 pub mod doctor;
 mod envoy_filters;
+mod explain;
 mod explain_request;
 mod hosts;
 mod http;
@@ -30,6 +31,7 @@ mod watches;
 
 pub use authorization::{CONFIRMED, HEADER};
 pub use debug_stream::DebugStreamHandler;
+pub use explain::NackStatus;
 pub use http::serve;
 pub use log_levels::LogLevels;
 pub use log_scopes::{LogScopes, router as log_scope_routes};

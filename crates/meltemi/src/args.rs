@@ -36,7 +36,8 @@ Exit codes:
   1  ran, and found something wrong (`check`, `values`: an error, or with --strict a warning; `doctor`: as --fail-on says;
      `replicas`: one that differs or is silent; `inject`: a pod that is refused; `check-inject`: a pod that is not injected, or
      whose injection is at fault; `plan`: an object that is invalid, or with --check any change;
-     `wait`: a proxy has not acknowledged the object)
+     `wait`: a proxy has not acknowledged the object; `explain`: a proxy rejects something, or the object has an error;
+     `nacks`: a rejection)
   2  could not run: wrong arguments, unreadable folder, port in use, server not reached
 
 Data goes to stdout, everything else to stderr.";
@@ -53,6 +54,8 @@ Examples:
                                            the configuration of this proxy
   meltemi plan -f new.yaml                 what this file would change, and for whom
   meltemi proxies                          connected proxies and their sync state
+  meltemi explain proxy cart-1.shop        what this proxy has, from which objects, and why
+  meltemi nacks                            what proxies reject, and which objects and fields are to blame
   meltemi pushes --follow                  pushes as they happen: cause and progress
   meltemi doctor                           what slows this mesh down, and what helps";
 

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use config::diagnostic::ObjectId;
+use config::kind::Kind;
 use config::kinds::peer_authentication::{MutualTlsMode, PeerAuthentication};
 use config::labels::Labels;
-use config::meta::Object;
+use config::meta::{Meta, Object};
 use config::store::Table;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,6 +74,17 @@ impl PeerAuthentications {
         self.selected(namespace, labels).into_iter().chain(wide).chain(self.wide(&self.root)).collect()
     }
 
+    /// The policies that decide the modes of a workload: the first level that declares one, and the one with modes of single ports.
+    pub(crate) fn deciding(&self, namespace: &str, labels: &Labels) -> Vec<ObjectId> {
+        let levels = self.levels(namespace, labels);
+        let mode = levels.iter().find(|policy| declared(policy.spec.mtls.as_ref().map(|mtls| mtls.mode)).is_some());
+        // A policy for a whole namespace has none in effect.
+        let ports = levels.first().filter(|it| has_selector(it) && !it.spec.port_level_mtls.is_empty());
+        let mut found: Vec<ObjectId> = mode.into_iter().chain(ports).map(|policy| id(&policy.meta)).collect();
+        found.dedup();
+        found
+    }
+
     fn unselected(&self, namespace: &str) -> Option<MtlsMode> {
         declared(self.wide(namespace)?.spec.mtls.as_ref().map(|mtls| mtls.mode))
     }
@@ -94,6 +107,10 @@ impl PeerAuthentications {
                 .is_some_and(|s| !s.match_labels.is_empty() && labels.contains_all(&s.match_labels))
         })
     }
+}
+
+fn id(meta: &Meta) -> ObjectId {
+    ObjectId { kind: Kind::PeerAuthentication, namespace: meta.namespace.clone(), name: meta.name.clone() }
 }
 
 fn has_selector(policy: &Object<PeerAuthentication>) -> bool {

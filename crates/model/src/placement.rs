@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use config::diagnostic::ObjectId;
 use config::host::Host;
 use config::labels::Labels;
 use config::locality::Locality;
@@ -47,6 +48,8 @@ pub struct ProxyFacts {
     pub targets: Vec<InboundTarget>,
     pub scope_key: ScopeKey,
     pub modes: PortModes,
+    /// The PeerAuthentications that decide the modes.
+    pub mutual_tls_from: Vec<ObjectId>,
     pub settings: Arc<ProxySettings>,
     pub telemetry: Arc<WorkloadTelemetry>,
     pub policies: Arc<Policies>,
@@ -114,6 +117,7 @@ impl Placement {
             targets,
             scope_key,
             modes: mesh.port_modes(&proxy.namespace, &labels),
+            mutual_tls_from: mesh.peer_authentications.deciding(&proxy.namespace, &labels),
             settings: sent.unwrap_or_else(|| mesh.default_proxy_settings.clone()),
             telemetry: mesh.telemetry(&proxy.namespace, &labels),
             policies: Policies::new(mesh, &proxy.namespace, &labels),

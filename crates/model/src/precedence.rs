@@ -1,5 +1,5 @@
-//! Why one object applies to a proxy and another one does not, in words. The winners are those that the placement holds, so that what is said
-//! is what happened; the others are looked for among all objects of the kind. For people: translation does not read it.
+//! Why one object applies to a proxy and another one does not, in words. The winners are those that the placement holds, so that the text is
+//! true; the others are looked for among all objects of the kind. For people: translation does not read it.
 
 mod attached;
 mod destination_rule;

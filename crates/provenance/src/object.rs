@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use config::diagnostic::{Diagnostic, ObjectId};
+use config::kind::Kind;
 use model::{Mesh, Proxy};
 use serde::{Deserialize, Serialize};
 use xds::TypeUrl;
@@ -98,6 +99,16 @@ const MOST_DECIDING: usize = 16;
 const LIMITING: [&str; 6] =
     ["spec.exportTo", "spec.selector", "spec.workloadSelector", "spec.targetRef", "spec.targetRefs", "spec.gateways"];
 
+/// `namespace/name`, or only the name for kinds without a namespace. `None`: no such kind, or the name lacks a part.
+pub fn object_id(kind: &str, name: &str) -> Option<ObjectId> {
+    let kind = Kind::ALL.into_iter().find(|it| it.name().eq_ignore_ascii_case(kind))?;
+    let (namespace, name) = match kind.is_namespaced() {
+        true => name.split_once('/')?,
+        false => ("", name),
+    };
+    (!name.is_empty()).then(|| ObjectId { kind, namespace: namespace.into(), name: name.into() })
+}
+
 /// `holders`: the proxies that it reaches; `proxies`: all.
 pub fn explain_object(
     mesh: &Mesh,
@@ -188,9 +199,10 @@ fn decisions<'a>(mesh: &Mesh, id: &ObjectId, proxies: impl Iterator<Item = &'a A
             continue;
         }
         for decision in proxy::decisions(mesh, proxy).into_iter().filter(|it| it.names(&named)) {
-            let told = Decision { others: decision.others.into_iter().filter(|it| it.object == named).collect(), ..decision };
-            if !found.contains(&told) {
-                found.push(told);
+            let own =
+                Decision { others: decision.others.into_iter().filter(|it| it.object == named).collect(), ..decision };
+            if !found.contains(&own) {
+                found.push(own);
             }
         }
     }

@@ -48,7 +48,8 @@ pub fn blame(mesh: &Mesh, proxy: &Arc<Proxy>, kind: TypeUrl, name: &str, reason:
     for cause in &explained.causes {
         let is_whole = origins.contains(cause.object.as_str());
         let fields = cause.fields.iter().map(|it| &it.field);
-        let named: Vec<String> = fields.filter(|field| origins.contains(format!("{} {field}", cause.object).as_str())).cloned().collect();
+        let named: Vec<String> =
+            fields.filter(|field| origins.contains(format!("{} {field}", cause.object).as_str())).cloned().collect();
         // The text means no part that has a cause: everything that shapes the resource may be at fault.
         let unknown = origins.is_empty() && cause.role != Role::Read;
         if is_whole || !named.is_empty() || unknown {
@@ -138,7 +139,10 @@ mod tests {
 
     #[test]
     fn words_that_stand_in_few_parts_lead_to_them() {
-        check("Only unique values for domains are permitted. Duplicate entry of domain web:80", &["virtualHosts[web:80].name"]);
+        check(
+            "Only unique values for domains are permitted. Duplicate entry of domain web:80",
+            &["virtualHosts[web:80].name"],
+        );
         check("invalid regex 'bad(': missing )", &["virtualHosts[cart:80].routes[b]"]);
         check("it is bad", &[]);
     }

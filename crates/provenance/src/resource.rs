@@ -45,7 +45,7 @@ pub struct Cause {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
     pub role: Role,
-    /// Of kinds whose fields are told.
+    /// Of kinds whose fields are explained.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<CausingField>,
 }
@@ -154,7 +154,7 @@ fn candidates(experiment: &Experiment<'_>, mesh: &Mesh, proxy: &Proxy) -> BTreeS
     found
 }
 
-/// Pods of endpoints are told by their EndpointSlices; secrets and certificates are not told.
+/// EndpointSlices stand for the Pods of endpoints; secrets and certificates are not searched.
 fn may_matter(kind: Kind) -> bool {
     kind.is_istio() || matches!(kind, Kind::Service | Kind::EndpointSlice | Kind::Endpoints | Kind::Ingress)
 }
@@ -177,11 +177,10 @@ fn cause(
         origins_of(origins, parts, &name);
     }
     let at = object.meta().at.as_ref();
-    let told = causing_fields(experiment, &name, fields, origins);
-    let placed = told.into_iter().map(|field| CausingField {
-        at: at.and_then(|at| locate(at, &field.field)).map(|at| at.to_string()),
-        ..field
-    });
+    let causing = causing_fields(experiment, &name, fields, origins);
+    let placed = causing
+        .into_iter()
+        .map(|field| CausingField { at: at.and_then(|at| locate(at, &field.field)).map(|at| at.to_string()), ..field });
     Some(Cause { object: name, at: at.map(ToString::to_string), role: role(&effect), fields: placed.collect() })
 }
 
@@ -203,13 +202,13 @@ fn causing_fields(
     fields: Vec<FieldCause>,
     origins: &mut BTreeMap<usize, BTreeSet<String>>,
 ) -> Vec<CausingField> {
-    let told = fields.into_iter().map(|FieldCause { field, effect }| {
+    let causing = fields.into_iter().map(|FieldCause { field, effect }| {
         let parts = if let Effect::Changes(parts) = effect { parts } else { Vec::new() };
         origins_of(origins, &parts, &format!("{object} {field}"));
         let parts = parts.into_iter().map(|part| experiment.parts[part].label.clone()).collect();
         CausingField { field, at: None, parts }
     });
-    told.collect()
+    causing.collect()
 }
 
 fn origins_of(origins: &mut BTreeMap<usize, BTreeSet<String>>, parts: &[usize], from: &str) {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::experiment::{Effect, Experiment};
 use crate::field::FieldPath;
 
-/// Deeper fields are told by the one around them: `spec.http[0].route[0].destination`.
+/// Deeper fields are covered by the one around them: `spec.http[0].route[0].destination`.
 const DEEPEST: usize = 5;
 
 /// A field without which the resource is different.
@@ -75,12 +75,7 @@ pub(crate) fn idle_fields(object: &AnyObject, causes: &BTreeSet<String>) -> Vec<
     idle
 }
 
-fn within(
-    outer: &FieldPath,
-    tree: &Value,
-    try_without: &dyn Fn(&FieldPath) -> Effect,
-    found: &mut Vec<FieldCause>,
-) {
+fn within(outer: &FieldPath, tree: &Value, try_without: &dyn Fn(&FieldPath) -> Effect, found: &mut Vec<FieldCause>) {
     for path in outer.children(tree) {
         let effect = try_without(&path);
         if effect == Effect::Same {

@@ -17,9 +17,13 @@ pub(super) fn decisions(mesh: &Mesh, placement: &Placement) -> Vec<Precedence> {
     let found = [
         filters(mesh, placement),
         authorization(mesh, placement),
-        attached(mesh, placement, (Kind::RequestAuthentication, &objects.request_authentications), "accepted tokens", |winners| {
-            format!("{winners} apply: a token of any of them is accepted")
-        }),
+        attached(
+            mesh,
+            placement,
+            (Kind::RequestAuthentication, &objects.request_authentications),
+            "accepted tokens",
+            |winners| format!("{winners} apply: a token of any of them is accepted"),
+        ),
         telemetry(placement),
         gateways(placement),
     ];
@@ -27,15 +31,26 @@ pub(super) fn decisions(mesh: &Mesh, placement: &Placement) -> Vec<Precedence> {
 }
 
 fn filters(mesh: &Mesh, placement: &Placement) -> Option<Precedence> {
-    let decision = attached(mesh, placement, (Kind::EnvoyFilter, &mesh.objects.envoy_filters), "patches of EnvoyFilters", String::from)?;
+    let decision = attached(
+        mesh,
+        placement,
+        (Kind::EnvoyFilter, &mesh.objects.envoy_filters),
+        "patches of EnvoyFilters",
+        String::from,
+    )?;
     let patches = &placement.patches;
     let all = patches.outbound.iter().chain(patches.inbound.iter()).chain(patches.extensions.iter());
     let used: std::collections::BTreeSet<&ObjectId> = all.map(|patch| &patch.id.object).collect();
-    let (winners, idle): (Vec<ObjectId>, Vec<ObjectId>) = decision.winners.into_iter().partition(|it| used.contains(it));
-    let idle = idle.into_iter().map(|it| (it, "no patch of it is for this kind, version or metadata of proxy".to_owned()));
+    let (winners, idle): (Vec<ObjectId>, Vec<ObjectId>) =
+        decision.winners.into_iter().partition(|it| used.contains(it));
+    let idle =
+        idle.into_iter().map(|it| (it, "no patch of it is for this kind, version or metadata of proxy".to_owned()));
     let why = match winners.len() {
         0 => "no EnvoyFilter applies".to_owned(),
-        _ => format!("{} apply, by priority; among equals those of the root namespace first, then the oldest: later ones see what earlier ones made", listed(&winners)),
+        _ => format!(
+            "{} apply, by priority; among equals those of the root namespace first, then the oldest: later ones see what earlier ones made",
+            listed(&winners)
+        ),
     };
     Some(Precedence { why, others: decision.others.into_iter().chain(idle).collect(), winners, ..decision })
 }
@@ -53,7 +68,10 @@ fn authorization(mesh: &Mesh, placement: &Placement) -> Option<Precedence> {
     let allows = match (winners.is_empty(), found.allow.is_empty()) {
         (true, _) => "no policy applies: every request is allowed".to_owned(),
         (false, true) => format!("{} apply: CUSTOM before DENY; what none denies is allowed", listed(&winners)),
-        (false, false) => format!("{} apply: CUSTOM before DENY before ALLOW; what no ALLOW policy allows is denied", listed(&winners)),
+        (false, false) => format!(
+            "{} apply: CUSTOM before DENY before ALLOW; what no ALLOW policy allows is denied",
+            listed(&winners)
+        ),
     };
     Some(Precedence { why: allows, winners, ..decision })
 }

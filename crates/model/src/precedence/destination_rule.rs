@@ -47,7 +47,12 @@ fn decision(mesh: &Mesh, placement: &Placement, host: &Host, rules: &[&Object<De
     if winners.is_empty() && others.is_empty() {
         return None;
     }
-    Some(Precedence { about: format!("traffic policy of host {host}"), why: why(mesh, placement, service, &winners), winners, others })
+    Some(Precedence {
+        about: format!("traffic policy of host {host}"),
+        why: why(mesh, placement, service, &winners),
+        winners,
+        others,
+    })
 }
 
 fn why(mesh: &Mesh, placement: &Placement, service: &Service, winners: &[ObjectId]) -> String {
@@ -60,7 +65,9 @@ fn why(mesh: &Mesh, placement: &Placement, service: &Service, winners: &[ObjectI
     };
     match winners.len() {
         1 => format!("{first} of {level} applies"),
-        _ => format!("{first} of {level} applies, merged with younger ones: the first trafficPolicy and the first subset of a name win"),
+        _ => format!(
+            "{first} of {level} applies, merged with younger ones: the first trafficPolicy and the first subset of a name win"
+        ),
     }
 }
 
@@ -92,7 +99,9 @@ fn why_not(
         () if winning.0 < losing.0 => {
             format!("{} is of {} namespace, which wins over {} namespace", winner.id(), winning.1, losing.1)
         }
-        () if winner.host != host_of(mesh, rule) => format!("{} is for {}, which is more specific", winner.id(), winner.host),
+        () if winner.host != host_of(mesh, rule) => {
+            format!("{} is for {}, which is more specific", winner.id(), winner.host)
+        }
         () if winning.0 > losing.0 => format!("it is not exported to namespace {own}"),
         () if winner.selector.is_some() => format!("{} selects this workload", winner.id()),
         () => format!("it is exported to other namespaces than {}, so that the two are not merged", winner.id()),

@@ -18,7 +18,8 @@ type Rule = Arc<ResolvedVirtualService>;
 pub(super) fn of_services(mesh: &Mesh, placement: &Placement) -> Vec<Precedence> {
     let own = &placement.proxy.namespace;
     let contested = placement.scope.services.iter().filter_map(|winner| {
-        let others: Vec<_> = mesh.scopes.ranking.of_host(&winner.host).filter(|it| it.made_from != winner.made_from).collect();
+        let others: Vec<_> =
+            mesh.scopes.ranking.of_host(&winner.host).filter(|it| it.made_from != winner.made_from).collect();
         (!others.is_empty()).then(|| Precedence {
             about: format!("host {}", winner.host),
             winners: vec![winner.made_from.clone()],
@@ -32,9 +33,15 @@ pub(super) fn of_services(mesh: &Mesh, placement: &Placement) -> Vec<Precedence>
 fn why_not_service(loser: &Service, winner: &Service, own: &str) -> String {
     match () {
         () if !loser.visibility.allows(own) => format!("it is not exported to namespace {own}"),
-        () if *winner.namespace == *own && *loser.namespace != *own => "a service of the client's namespace wins".into(),
-        () if winner.is_kubernetes() && !loser.is_kubernetes() => "a Kubernetes Service wins over a ServiceEntry".into(),
-        () if winner.namespace == loser.namespace => "its ports are added where they are missing, if the two are alike".into(),
+        () if *winner.namespace == *own && *loser.namespace != *own => {
+            "a service of the client's namespace wins".into()
+        }
+        () if winner.is_kubernetes() && !loser.is_kubernetes() => {
+            "a Kubernetes Service wins over a ServiceEntry".into()
+        }
+        () if winner.namespace == loser.namespace => {
+            "its ports are added where they are missing, if the two are alike".into()
+        }
         () => format!("{} comes first, by what is exported and by age", winner.made_from),
     }
 }
@@ -68,8 +75,10 @@ fn contested(rules: &[Rule], placement: &Placement) -> Vec<Precedence> {
 fn decision(host: &Host, rules: &[Rule], placement: &Placement) -> Option<Precedence> {
     let claims = |rule: &&Rule| rule.hosts.contains(host);
     let (winner, rest) = (rules.iter().find(claims)?, rules.iter().filter(claims).skip(1));
-    let mut others: Vec<(ObjectId, String)> = rest.map(|loser| (loser.made_from[0].clone(), why_not(loser, winner, placement))).collect();
-    let wider = |rule: &&Rule| !claims(rule) && rule.hosts.iter().any(|own| own.is_wildcard() && host.is_subset_of(own));
+    let mut others: Vec<(ObjectId, String)> =
+        rest.map(|loser| (loser.made_from[0].clone(), why_not(loser, winner, placement))).collect();
+    let wider =
+        |rule: &&Rule| !claims(rule) && rule.hosts.iter().any(|own| own.is_wildcard() && host.is_subset_of(own));
     let less = format!("its wildcard is less specific than {host}");
     others.extend(rules.iter().filter(wider).map(|loser| (loser.made_from[0].clone(), less.clone())));
     (!others.is_empty()).then(|| Precedence {

@@ -1,6 +1,5 @@
 //! Which level of PeerAuthentication decides the mutual TLS mode of a workload's ports.
 
-use config::diagnostic::ObjectId;
 use config::kind::Kind;
 use config::kinds::peer_authentication::{MutualTlsMode, PeerAuthentication};
 use config::meta::Object;
@@ -16,16 +15,15 @@ pub(super) fn decision(mesh: &Mesh, placement: &Placement) -> Precedence {
     let (root, own) = (&*mesh.config.root_namespace, &*placement.proxy.namespace);
     let levels = mesh.peer_authentications.levels(own, &placement.labels);
     let deciding = levels.iter().find(|policy| declares_mode(policy));
-    let mut winners: Vec<ObjectId> = deciding.map(|policy| id(Kind::PeerAuthentication, &policy.meta)).into_iter().collect();
-    // Modes of single ports come from the one that selects the workload, whichever decides the rest.
-    let ports = levels.first().filter(|policy| !policy.spec.port_level_mtls.is_empty());
-    winners.extend(ports.map(|policy| id(Kind::PeerAuthentication, &policy.meta)));
-    winners.dedup();
+    let winners = placement.mutual_tls_from.clone();
     let near = |policy: &Policy| *policy.meta.namespace == *own || *policy.meta.namespace == *root;
     let all = mesh.objects.peer_authentications.values().filter(|policy| near(policy));
     let losers = all.filter(|policy| !winners.contains(&id(Kind::PeerAuthentication, &policy.meta)));
     let others = losers.map(|policy| {
-        (id(Kind::PeerAuthentication, &policy.meta), why_not(policy, &levels, deciding.map(|it| &***it), placement, root))
+        (
+            id(Kind::PeerAuthentication, &policy.meta),
+            why_not(policy, &levels, deciding.map(|it| &***it), placement, root),
+        )
     });
     Precedence {
         about: "mutual TLS of this workload's ports".into(),
@@ -41,12 +39,14 @@ fn why(placement: &Placement, deciding: Option<&Policy>, root: &str) -> String {
         None => format!("{mode}: no PeerAuthentication sets a mode (default)"),
         Some(policy) => format!("{mode}: {}", level(policy, root)),
     };
-    let ports: Vec<String> = placement.modes.ports.iter().map(|(port, mode)| format!("port {port} {}", name(*mode))).collect();
+    let ports: Vec<String> =
+        placement.modes.ports.iter().map(|(port, mode)| format!("port {port} {}", name(*mode))).collect();
     if ports.is_empty() { rest } else { format!("{rest}; {}", ports.join(", ")) }
 }
 
 fn level(policy: &Policy, root: &str) -> String {
-    let (namespace, own) = (&policy.meta.namespace, format!("PeerAuthentication {}/{}", policy.meta.namespace, policy.meta.name));
+    let (namespace, own) =
+        (&policy.meta.namespace, format!("PeerAuthentication {}/{}", policy.meta.namespace, policy.meta.name));
     match selector(policy) {
         Some(labels) => format!("{own} selects this workload ({labels})"),
         None if **namespace == *root => format!("{own} is for the whole mesh"),
@@ -54,7 +54,13 @@ fn level(policy: &Policy, root: &str) -> String {
     }
 }
 
-fn why_not(policy: &Policy, levels: &[&std::sync::Arc<Policy>], deciding: Option<&Policy>, placement: &Placement, root: &str) -> String {
+fn why_not(
+    policy: &Policy,
+    levels: &[&std::sync::Arc<Policy>],
+    deciding: Option<&Policy>,
+    placement: &Placement,
+    root: &str,
+) -> String {
     let own = &placement.proxy.namespace;
     if let Some(labels) = selector(policy) {
         if policy.meta.namespace != *own || **own == *root {
@@ -76,7 +82,10 @@ fn why_not(policy: &Policy, levels: &[&std::sync::Arc<Policy>], deciding: Option
     let same_level = |it: &&&std::sync::Arc<Policy>| {
         it.meta.namespace == policy.meta.namespace && selector(it).is_some() == selector(policy).is_some()
     };
-    levels.iter().find(same_level).map_or_else(|| "it does not apply".into(), |winner| younger(&winner.meta, &policy.meta))
+    levels
+        .iter()
+        .find(same_level)
+        .map_or_else(|| "it does not apply".into(), |winner| younger(&winner.meta, &policy.meta))
 }
 
 fn declares_mode(policy: &Policy) -> bool {

@@ -14,7 +14,8 @@ pub(super) fn decision(mesh: &Mesh, placement: &Placement) -> Precedence {
     let winner = placement.scope.sidecar.as_ref();
     let near = mesh.objects.sidecars.values().filter(|it| *it.meta.namespace == *own || *it.meta.namespace == *root);
     let losers = near.filter(|it| winner.is_none_or(|winner| winner.meta != it.meta));
-    let reason = |it: &Object<Sidecar>| (id(Kind::Sidecar, &it.meta), why_not(it, winner.map(|it| &**it), placement, root));
+    let reason =
+        |it: &Object<Sidecar>| (id(Kind::Sidecar, &it.meta), why_not(it, winner.map(|it| &**it), placement, root));
     Precedence {
         about: "services that are imported".into(),
         winners: winner.map(|it| id(Kind::Sidecar, &it.meta)).into_iter().collect(),
@@ -29,11 +30,16 @@ fn why(winner: Option<&Object<Sidecar>>, placement: &Placement) -> String {
         None if placement.is_gateway() => "gateways have no Sidecar: all visible services are imported".into(),
         None => "no Sidecar applies: all visible services are imported".into(),
         Some(it) => match selector(it) {
-            Some(labels) => format!("Sidecar {}/{} selects this workload ({})", it.meta.namespace, it.meta.name, shown(labels)),
+            Some(labels) => {
+                format!("Sidecar {}/{} selects this workload ({})", it.meta.namespace, it.meta.name, shown(labels))
+            }
             None if it.meta.namespace == *own => {
                 format!("Sidecar {own}/{} applies to every workload of namespace {own}", it.meta.name)
             }
-            None => format!("Sidecar {}/{} of the root namespace applies: {own} has none for this workload", it.meta.namespace, it.meta.name),
+            None => format!(
+                "Sidecar {}/{} of the root namespace applies: {own} has none for this workload",
+                it.meta.namespace, it.meta.name
+            ),
         },
     }
 }

@@ -130,7 +130,8 @@ pub(super) fn bound_listeners(mesh: &Mesh, placement: &Placement) -> Vec<Transla
             let filters = inspector::inspectors(&chains);
             let base = listener(mesh, placement, name, &declared.bind, declared.number, chains);
             let policies = placement.policies.made_from.iter().chain(&placement.telemetry.made_from).cloned();
-            let policies = policies.chain(placement.plugins.made_from());
+            let policies =
+                policies.chain(placement.mutual_tls_from.iter().cloned()).chain(placement.plugins.made_from());
             Translated::new(
                 Listener { listener_filters: filters, ..base },
                 declared.made_from.into_iter().chain(policies),

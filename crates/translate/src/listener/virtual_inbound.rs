@@ -37,6 +37,7 @@ pub(super) fn listener(mesh: &Mesh, placement: &Placement) -> Translated<Listene
 
 pub(super) fn made_from(placement: &Placement, declared: Vec<DeclaredPort>) -> Vec<ObjectId> {
     let mut made_from = [&placement.policies.made_from[..], &placement.telemetry.made_from].concat();
+    made_from.extend_from_slice(&placement.mutual_tls_from);
     made_from.extend(placement.plugins.made_from());
     made_from.extend(declared.into_iter().flat_map(|declared| declared.made_from));
     made_from

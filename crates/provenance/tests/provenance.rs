@@ -7,13 +7,12 @@ use config::kind::Kind;
 use config::object::parse_documents;
 use config::store::{Store, StoreOptions, Update};
 use model::{Environment, Mesh, NodeInfo, Proxy};
-use serde_json::json;
-use xds::TypeUrl;
-
-use crate::{
+use provenance::{
     Decision, ObjectExplanation, ObjectHolder, ResourceExplanation, Role, blame, explain_object, explain_proxy,
     explain_resource,
 };
+use serde_json::json;
+use xds::TypeUrl;
 
 const BASE: &str = "
 {apiVersion: v1, kind: Service, metadata: {name: cart, namespace: shop}, spec: {clusterIP: 10.0.0.1, selector: {app: cart}, ports: [{name: http, port: 80}]}}
@@ -90,9 +89,16 @@ fn a_sidecar_that_selects_the_workload_wins_over_wider_ones() {
 #[test]
 fn the_narrowest_peer_authentication_with_a_mode_decides() {
     let policy = |name: &str, spec: &str| object("security", "PeerAuthentication", name, 1, spec);
-    let yaml = policy("istio-system/default", "{mtls: {mode: STRICT}}") + &policy("shop/default", "{mtls: {mode: DISABLE}}");
+    let yaml =
+        policy("istio-system/default", "{mtls: {mode: STRICT}}") + &policy("shop/default", "{mtls: {mode: DISABLE}}");
     let about = "mutual TLS of this workload's ports";
-    check(&mesh(&yaml), about, "PeerAuthentication shop/default", "PeerAuthentication istio-system/default", "narrower");
+    check(
+        &mesh(&yaml),
+        about,
+        "PeerAuthentication shop/default",
+        "PeerAuthentication istio-system/default",
+        "narrower",
+    );
     let yaml = policy("istio-system/default", "{mtls: {mode: STRICT}}") + &policy("shop/default", "{}");
     check(&mesh(&yaml), about, "PeerAuthentication istio-system/default", "PeerAuthentication shop/default", "no mode");
     assert!(decision(&mesh(""), about).why.contains("default"));
@@ -141,7 +147,10 @@ fn a_cluster_names_rule_fields_mesh_config_and_its_service() {
     assert_eq!(from("connectTimeout"), &["mesh config connectTimeout"]);
     assert_eq!(
         from("circuitBreakers"),
-        &["DestinationRule shop/a spec.host", "DestinationRule shop/a spec.trafficPolicy.connectionPool.tcp.maxConnections"]
+        &[
+            "DestinationRule shop/a spec.host",
+            "DestinationRule shop/a spec.trafficPolicy.connectionPool.tcp.maxConnections"
+        ]
     );
     let makes: Vec<_> = explained.causes.iter().filter(|it| it.role == Role::Makes).map(|it| &*it.object).collect();
     assert_eq!(makes, ["Service shop/cart"]);
@@ -154,7 +163,7 @@ fn explained(mesh: &Mesh, kind: Kind, name: &str, held: &[(TypeUrl, &str)]) -> O
 }
 
 #[test]
-fn a_route_after_one_that_matches_everything_has_no_effect_where_the_field_is_told() {
+fn a_route_after_one_that_matches_everything_has_no_effect_in_the_resource_that_was_examined() {
     let two = "{hosts: [cart], http: [{match: [{uri: {prefix: /a}}], route: [{destination: {host: cart}}]}, {route: [{destination: {host: cart}}]}, \
                {timeout: 9s, route: [{destination: {host: cart}}]}]}";
     let mesh = mesh(&networking("VirtualService", "shop/a", 1, two));
@@ -175,7 +184,8 @@ fn an_object_that_loses_says_against_which() {
 fn a_rejection_leads_to_the_patch_that_holds_its_word() {
     let filter = "{configPatches: [{applyTo: CLUSTER, match: {context: SIDECAR_OUTBOUND, cluster: {name: \"outbound|80||cart.shop.svc.cluster.local\"}}, \
                   patch: {operation: MERGE, value: {metadata: {filter_metadata: {bogus.word: {a: b}}}}}}]}";
-    let mesh = mesh(&object("networking", "EnvoyFilter", "shop/bad", 1, filter).replace("istio.io/v1,", "istio.io/v1alpha3,"));
+    let mesh =
+        mesh(&object("networking", "EnvoyFilter", "shop/bad", 1, filter).replace("istio.io/v1,", "istio.io/v1alpha3,"));
     let reason = format!("Error adding/updating cluster(s) {CART}: unknown thing 'bogus.word'");
     let blamed = blame(&mesh, &web(), TypeUrl::Cluster, CART, &reason).unwrap();
     assert_eq!(blamed.parts, ["metadata"]);

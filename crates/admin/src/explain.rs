@@ -1,0 +1,252 @@
+//! The pages behind `meltemi explain` and `meltemi nacks`: what live streams hold and answer, with the explanations of the crate `provenance`.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use config::diagnostic::ObjectId;
+use model::{Mesh, Proxy};
+use provenance::{HeldResource, ObjectExplanation, ObjectHolder, ReachState, object_of};
+use serde::{Deserialize, Serialize};
+use views::served_proxy;
+use xds::{Changes, Connection, TypeUrl, Variant, WatchInfo};
+
+use crate::connections::time;
+use crate::debug_pages::PageRequest;
+use crate::page::Page;
+use crate::state::AdminState;
+
+/// A rejection, which several proxies may share.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NackStatus {
+    /// `CDS`, `LDS`, ...
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Envoy's text.
+    pub reason: String,
+    pub proxies: Vec<String>,
+    /// When the first of the rejected responses was sent, RFC 3339.
+    pub since: String,
+    pub resources: Vec<provenance::BlamedResource>,
+}
+
+/// Rejections that are attributed to fields in one page: each takes up to seconds.
+const MOST_BLAMED: usize = 8;
+/// Resources that are examined for a reason that names none.
+const MOST_SUSPECTS: usize = 4;
+
+/// `null`: the proxy is not connected here.
+pub(crate) fn proxy(state: &AdminState, request: &PageRequest<'_>) -> Page {
+    let pretty = request.parameters.contains_key("pretty");
+    let Some(wanted) = request.parameters.get("proxyID").filter(|id| !id.is_empty()) else {
+        let usage = "say which proxy, such as /debug/explain/proxy?proxyID=cart-1.shop&resource=CDS/NAME\n";
+        return Page::text(StatusCode::BAD_REQUEST, usage);
+    };
+    let Some(connection) = configured(state, wanted) else { return Page::json(pretty, &serde_json::Value::Null) };
+    if !request.access.sees(&connection.proxy.namespace) {
+        return Page::text(StatusCode::FORBIDDEN, "this proxy belongs to another namespace than yours\n");
+    }
+    let (Some(mesh), Some(proxy)) = (mesh(state), served_proxy(connection.class.as_ref())) else { return not_loaded() };
+    let Some(resource) = request.parameters.get("resource") else {
+        let mut explained = provenance::explain_proxy(&mesh, proxy, &held(&connection));
+        explained.rejects = rejects(&connection);
+        return Page::json(pretty, &explained);
+    };
+    let Some((kind, name)) = named_resource(resource) else {
+        let why = "resource: write it as TYPE/NAME; the types are cds, eds, lds, rds, ecds, nds\n";
+        return Page::text(StatusCode::BAD_REQUEST, why);
+    };
+    match provenance::explain_resource(&mesh, proxy, kind, name, &|_, _| None) {
+        Some(explained) => Page::json(pretty, &explained),
+        None => Page::text(StatusCode::NOT_FOUND, &format!("{wanted} has no resource {resource}\n")),
+    }
+}
+
+pub(crate) fn object(state: &AdminState, request: &PageRequest<'_>) -> Page {
+    let parameter = |name: &str| request.parameters.get(name).map(String::as_str).unwrap_or_default();
+    let Some(id) = provenance::object_id(parameter("kind"), parameter("name")) else {
+        let usage = "say which object, such as /debug/explain/object?kind=VirtualService&name=shop/cart\n";
+        return Page::text(StatusCode::BAD_REQUEST, usage);
+    };
+    if !request.access.sees(&id.namespace) {
+        return Page::text(StatusCode::FORBIDDEN, "this object belongs to another namespace than yours\n");
+    }
+    let Some(mesh) = mesh(state) else { return not_loaded() };
+    let seen = |it: &Connection| request.access.sees(&it.proxy.namespace);
+    let connections: Vec<Connection> = state.server.connections.snapshot().into_iter().filter(seen).collect();
+    let diagnostics = state.mesh_state().objects.map(|objects| objects.diagnostics.clone()).unwrap_or_default();
+    Page::json(request.parameters.contains_key("pretty"), &explained_object(&mesh, &id, &diagnostics, &connections))
+}
+
+fn explained_object(
+    mesh: &Mesh,
+    id: &ObjectId,
+    diagnostics: &[config::diagnostic::Diagnostic],
+    connections: &[Connection],
+) -> ObjectExplanation {
+    let named = id.to_string();
+    let mut index = HeldIndex { object: &named, known: HashMap::new() };
+    let reached: Vec<(&Connection, Vec<(TypeUrl, Arc<str>)>)> = connections
+        .iter()
+        .map(|connection| (connection, index.of(connection)))
+        .filter(|(connection, resources)| !resources.is_empty() && served_proxy(connection.class.as_ref()).is_some())
+        .collect();
+    let holders = reached.iter().filter_map(|(connection, resources)| {
+        let proxy = served_proxy(connection.class.as_ref())?.clone();
+        Some(ObjectHolder { proxy, resources: resources.clone() })
+    });
+    let holders: Vec<_> = holders.collect();
+    let proxies: Vec<Arc<Proxy>> =
+        connections.iter().filter_map(|it| served_proxy(it.class.as_ref()).cloned()).collect();
+    let mut explained = provenance::explain_object(mesh, id, diagnostics, &holders, &proxies);
+    for (proxy, (connection, resources)) in explained.proxies.iter_mut().zip(&reached) {
+        let answer = Answer::new(connection, resources);
+        (proxy.state, proxy.since, proxy.reason) = (Some(answer.state), answer.sent, answer.reason);
+    }
+    explained
+}
+
+/// The current rejections, the newest last.
+pub(crate) fn nacks(state: &AdminState, request: &PageRequest<'_>) -> Page {
+    let Some(mesh) = mesh(state) else { return not_loaded() };
+    let seen = |it: &Connection| request.access.sees(&it.proxy.namespace);
+    let connections = state.server.connections.snapshot();
+    let mut groups: BTreeMap<(TypeUrl, &str), (NackStatus, &Connection, &WatchInfo)> = BTreeMap::new();
+    for connection in connections.iter().filter(|it| seen(it)) {
+        for watched in &connection.watched {
+            let Some(reason) = &watched.last_error else { continue };
+            let since = watched.sent.as_ref().map_or_else(String::new, |sent| time(sent.at));
+            let (status, ..) = groups.entry((watched.kind, &**reason)).or_insert_with(|| {
+                let (kind, reason) = (watched.kind.short().to_owned(), reason.to_string());
+                let status =
+                    NackStatus { kind, reason, proxies: Vec::new(), since: since.clone(), resources: Vec::new() };
+                (status, connection, watched)
+            });
+            status.proxies.push(connection.proxy.id.clone());
+            status.since = since.min(status.since.clone());
+        }
+    }
+    let mut listed: Vec<NackStatus> = Vec::new();
+    for (index, (status, connection, watched)) in groups.into_values().enumerate() {
+        let proxy = served_proxy(connection.class.as_ref()).filter(|_| index < MOST_BLAMED);
+        let resources = proxy.map(|proxy| blamed(&mesh, proxy, connection, watched)).unwrap_or_default();
+        listed.push(NackStatus { resources, ..status });
+    }
+    listed.sort_by(|a, b| a.since.cmp(&b.since));
+    Page::json(request.parameters.contains_key("pretty"), &listed)
+}
+
+fn blamed(
+    mesh: &Mesh,
+    proxy: &Arc<Proxy>,
+    connection: &Connection,
+    watched: &WatchInfo,
+) -> Vec<provenance::BlamedResource> {
+    let reason = watched.last_error.as_deref().unwrap_or_default();
+    let behind = connection.class.since(watched.kind, watched.position);
+    let suspects: BTreeSet<&str> =
+        behind.changed.iter().map(|it| &*it.name).filter(|name| is_asked(watched, name)).collect();
+    let named: Vec<&str> = suspects.iter().copied().filter(|name| xds::mentions_name(reason, name)).collect();
+    let examined = if named.is_empty() { suspects.into_iter().take(MOST_SUSPECTS).collect() } else { named };
+    examined.into_iter().filter_map(|name| provenance::blame(mesh, proxy, watched.kind, name, reason)).collect()
+}
+
+/// The resources of an object by class and type, which many streams share.
+struct HeldIndex<'a> {
+    object: &'a str,
+    /// By the address of the answer, which is kept so that no other one gets that address.
+    known: HashMap<usize, (Arc<Changes>, Vec<Arc<str>>)>,
+}
+
+impl HeldIndex<'_> {
+    fn of(&mut self, connection: &Connection) -> Vec<(TypeUrl, Arc<str>)> {
+        let mut found = Vec::new();
+        // Secrets are made from no object of a mesh that is explained, and each proxy has its own.
+        for watched in connection.watched.iter().filter(|it| it.kind != TypeUrl::Secret) {
+            let all = connection.class.since(watched.kind, 0);
+            let object = self.object;
+            let (_, names) = self.known.entry(Arc::as_ptr(&all).addr()).or_insert_with(|| {
+                let of_object = |it: &&Arc<xds::Resource>| it.provenance.iter().any(|text| object_of(text) == object);
+                let names = all.changed.iter().filter(of_object).map(|it| it.name.clone()).collect();
+                (all, names)
+            });
+            let asked = names.iter().filter(|name| is_asked(watched, name));
+            found.extend(asked.map(|name| (watched.kind, name.clone())));
+        }
+        found
+    }
+}
+
+/// What a proxy answered to the resources of an object.
+struct Answer {
+    state: ReachState,
+    sent: Option<String>,
+    reason: Option<String>,
+}
+
+impl Answer {
+    fn new(connection: &Connection, resources: &[(TypeUrl, Arc<str>)]) -> Answer {
+        let mut answer = Answer { state: ReachState::Acknowledged, sent: None, reason: None };
+        for watched in &connection.watched {
+            let own: BTreeSet<&str> =
+                resources.iter().filter(|(kind, _)| *kind == watched.kind).map(|(_, name)| &**name).collect();
+            if own.is_empty() {
+                continue;
+            }
+            answer.sent = answer.sent.max(watched.sent.as_ref().map(|sent| time(sent.at)));
+            let behind = connection.class.since(watched.kind, watched.position);
+            let late: Vec<&str> = behind.changed.iter().map(|it| &*it.name).filter(|name| own.contains(name)).collect();
+            let error = watched.last_error.as_deref();
+            let rejected = error.filter(|reason| late.iter().any(|name| xds::mentions_name(reason, name)));
+            if let Some(reason) = rejected {
+                answer = Answer { state: ReachState::Rejected, reason: Some(reason.to_owned()), ..answer };
+            } else if !late.is_empty() {
+                answer.state = answer.state.min(ReachState::Pending);
+            }
+        }
+        answer
+    }
+}
+
+/// The stream of the configuration of a proxy: an Envoy may have others for its certificates.
+fn configured(state: &AdminState, wanted: &str) -> Option<Connection> {
+    let all = state.server.connections.snapshot().into_iter().filter(|it| it.proxy.id == wanted || it.id == wanted);
+    all.max_by_key(|it| it.watched.len())
+}
+
+fn held(connection: &Connection) -> Vec<HeldResource> {
+    let mut found = Vec::new();
+    for watched in connection.watched.iter().filter(|it| it.kind != TypeUrl::Secret) {
+        let all = connection.class.since(watched.kind, 0);
+        found.extend(all.changed.iter().filter(|it| is_asked(watched, &it.name)).map(|it| HeldResource {
+            kind: watched.kind.short(),
+            name: it.name.clone(),
+            bytes: it.entry(Variant::Sotw).len(),
+            made_from: it.provenance.clone(),
+        }));
+    }
+    found
+}
+
+fn rejects(connection: &Connection) -> BTreeMap<String, String> {
+    let rejected = connection.watched.iter().filter_map(|it| Some((it.kind.short(), it.last_error.as_ref()?)));
+    rejected.map(|(kind, reason)| (kind.to_owned(), reason.to_string())).collect()
+}
+
+fn is_asked(watched: &WatchInfo, name: &str) -> bool {
+    watched.wildcard || watched.names.contains(name)
+}
+
+fn named_resource(text: &str) -> Option<(TypeUrl, &str)> {
+    let (kind, name) = text.split_once('/')?;
+    Some((provenance::resource_type(kind)?, name))
+}
+
+fn mesh(state: &AdminState) -> Option<Arc<Mesh>> {
+    state.server.views.as_ref()?.mesh()
+}
+
+fn not_loaded() -> Page {
+    Page::text(StatusCode::SERVICE_UNAVAILABLE, "the first load is not complete\n")
+}
