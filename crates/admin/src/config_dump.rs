@@ -141,7 +141,7 @@ fn version(resource: &Resource) -> &str {
 
 /// The messages in one encoded entry: one, or none if it does not decode. Secrets are redacted in all of them: an EnvoyFilter can put a key
 /// into a cluster or listener.
-fn decode(resource: &Resource) -> impl Iterator<Item = Value> {
+pub(crate) fn decode(resource: &Resource) -> impl Iterator<Item = Value> {
     let response = DiscoveryResponse::decode(resource.entry(Variant::Sotw)).unwrap_or_default();
     response.resources.into_iter().map(|any| {
         let mut decoded = wire::json::to_value(&any);

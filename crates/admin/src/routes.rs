@@ -12,9 +12,9 @@ use axum::routing::{any, get};
 use axum::{Extension, Router};
 use server::version;
 
-use crate::access::Access;
 use crate::actions::{self, Action};
 use crate::authorization::AdminRequest;
+use crate::console;
 use crate::http::{Local, Peer};
 use crate::page::Page;
 use crate::state::AdminState;
@@ -34,6 +34,7 @@ pub fn monitoring(state: Arc<AdminState>) -> Router {
         .route("/metrics", get(metrics_page))
         .route("/version", get(|| async { version::dashed() }))
         .merge(debug_pages())
+        .merge(console::routes())
         .with_state(state)
 }
 
@@ -84,12 +85,7 @@ async fn debug_page(
             Err(rejection) => rejection,
         };
     }
-    let access = match state.access_control.get() {
-        Some(control) => control.http(peer, &uri, &headers).await,
-        None if peer.is_loopback() => Ok(Access::All),
-        None => Err(Page::text(StatusCode::SERVICE_UNAVAILABLE, "the first load is not complete\n")),
-    };
-    match access {
+    match state.access(peer, &uri, &headers).await {
         Ok(access) => state.page(name, method, parameters, access).await,
         Err(rejection) => rejection,
     }
