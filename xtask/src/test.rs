@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::progress::{self, elapsed};
 use crate::reference::Reference;
-use crate::{check, demo, project, setup};
+use crate::{check, console, demo, project, setup};
 
 pub(crate) fn run() -> Result<()> {
     let start = Instant::now();
@@ -35,6 +35,7 @@ pub(crate) fn run() -> Result<()> {
     let complete = stage("completeness", notices.complete());
     let modelled = stage("loom", loom());
     let shown = stage("demo", demo::check(project::tested_meltemi()));
+    let browsed = stage("console", console::test(&project::tested_meltemi()));
 
     println!("\nsummary");
     let line = |what: &str, text: &dyn Display| println!("  {what:<12} {text}");
@@ -46,6 +47,7 @@ pub(crate) fn run() -> Result<()> {
     }
     line("loom", &modelled);
     line("demo", &shown);
+    line("console", &browsed);
     line("real node", &"not part of this command: cargo xtask test --cluster");
     line("skipped", &format!("{complete}: {}", notices.skipped.len()));
     notices.skipped.iter().for_each(|reason| line("", reason));
