@@ -70,7 +70,7 @@ test("a proxy appears, is found, and its resources name their objects", async ()
   await page.getByText("late-v1").waitFor();
   await page.keyboard.press("/");
   await page.keyboard.type("front");
-  await page.waitForFunction(() => document.querySelectorAll('[role=rowgroup] [role=row]').length === 1);
+  await page.waitForFunction(() => document.querySelectorAll('[role=rowgroup] [role=row]').length === 2);
   assert.match(page.url(), /q=front/);
   await page.getByRole("link", { name: "front-v1" }).click();
   await page.getByRole("button", { name: /virtualInbound|127\.0\.1\.2|_15/ }).first().click();

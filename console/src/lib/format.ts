@@ -23,7 +23,7 @@ export function seconds(value: number | null | undefined): string {
 export const ms = (value: number | null | undefined) => seconds(value === null || value === undefined ? value : value / 1000);
 
 function trim(value: number): string {
-  return value >= 100 ? String(Math.round(value)) : value >= 10 ? value.toFixed(1) : value.toFixed(2);
+  return value >= 100 ? String(Math.round(value)) : String(Number(value.toFixed(value >= 10 ? 1 : 2)));
 }
 
 export function rate(value: number): string {
