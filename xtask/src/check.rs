@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Result, ensure};
 
-use crate::{progress, project, tidy};
+use crate::{console, progress, project, tidy};
 
 /// All of them, also after one has failed: a person wants the whole list.
 pub(crate) fn run() -> Result<()> {
@@ -16,6 +16,7 @@ pub(crate) fn run() -> Result<()> {
         progress::own_step("tidy", tidy::run),
         progress::step("cargo clippy", &mut clippy),
         deny(),
+        console::check(),
     ];
     let failed: Vec<String> = outcomes.into_iter().filter_map(|o| o.err().map(|e| format!("{e:#}"))).collect();
     ensure!(failed.is_empty(), "{}", failed.join("; "));

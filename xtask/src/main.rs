@@ -6,6 +6,7 @@ mod bless;
 mod check;
 mod cluster;
 mod cluster_tests;
+mod console;
 mod demo;
 mod fuzz;
 mod helm;
@@ -69,6 +70,9 @@ enum Command {
     Cluster(cluster::Args),
     /// Make a container image without a container engine, as an OCI archive
     Image(image::Args),
+    /// The web console: build, check, test, screenshots
+    #[command(subcommand)]
+    Console(console::Args),
     /// The program of applications in tests and in the demo
     #[command(hide = true)]
     App(demo::app::Args),
@@ -96,6 +100,7 @@ fn main() -> ExitCode {
         Command::Bless => bless::run(),
         Command::Parity(args) => parity::run(&args),
         Command::Validation(args) => validation::run(&args),
+        Command::Console(args) => console::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Cluster(args) => cluster::run(&args),
         Command::Image(args) => image::run(&args),

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::progress::{self, elapsed};
 use crate::reference::Reference;
-use crate::{check, cluster_tests, demo, project, setup};
+use crate::{check, cluster_tests, console, demo, project, setup};
 
 pub(crate) fn run() -> Result<()> {
     let start = Instant::now();
@@ -37,6 +37,7 @@ pub(crate) fn run() -> Result<()> {
     let complete = stage("completeness", notices.complete());
     let modelled = stage("loom", loom());
     let shown = stage("demo", demo::check(project::tested_meltemi()));
+    let browsed = stage("console", console::test(&project::tested_meltemi()));
 
     println!("\nsummary");
     let line = |what: &str, text: &dyn Display| println!("  {what:<12} {text}");
@@ -48,6 +49,7 @@ pub(crate) fn run() -> Result<()> {
     }
     line("loom", &modelled);
     line("demo", &shown);
+    line("console", &browsed);
     line("real node", &noded);
     line("skipped", &format!("{complete}: {}", notices.skipped.len()));
     notices.skipped.iter().for_each(|reason| line("", reason));

@@ -144,7 +144,7 @@ impl AdminAuthorizer {
 }
 
 /// No `Origin` and no `Sec-Fetch-Site`, or those of this server.
-fn is_same_origin(headers: &HeaderMap) -> bool {
+pub(crate) fn is_same_origin(headers: &HeaderMap) -> bool {
     let host = headers.get(header::HOST).map(|host| [b"http://", host.as_bytes()].concat());
     let own =
         |origin: &header::HeaderValue| host.as_ref().is_some_and(|own| own.eq_ignore_ascii_case(origin.as_bytes()));

@@ -6,6 +6,7 @@ mod actions;
 mod authorization;
 mod config_dump;
 mod connections;
+mod console;
 mod debug_pages;
 mod debug_stream;
 pub mod doctor;

@@ -173,12 +173,12 @@ fn objects(objects: &Snapshot) -> Value {
         .collect()
 }
 
-fn api_version(kind: Kind) -> String {
+pub(crate) fn api_version(kind: Kind) -> String {
     let version = kind.versions().first().copied().unwrap_or_default();
     if kind.group().is_empty() { version.to_owned() } else { format!("{}/{version}", kind.group()) }
 }
 
-fn metadata(meta: &Meta) -> Value {
+pub(crate) fn metadata(meta: &Meta) -> Value {
     json!({
         "name": meta.name,
         "namespace": meta.namespace,

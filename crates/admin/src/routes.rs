@@ -16,6 +16,7 @@ use server::version;
 
 use crate::actions::{self, Action};
 use crate::authorization::AdminRequest;
+use crate::console;
 use crate::http::{Local, Peer};
 use crate::page::Page;
 use crate::plan;
@@ -36,6 +37,7 @@ pub fn monitoring(state: Arc<AdminState>) -> Router {
         .route("/metrics", get(metrics_page))
         .route("/version", get(|| async { version::dashed() }))
         .merge(debug_pages())
+        .merge(console::routes())
         .with_state(state)
 }
 

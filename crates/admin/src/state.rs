@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use anyhow::Result;
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
@@ -14,6 +14,7 @@ use xds::Authenticator;
 
 use crate::access::{Access, AccessControl};
 use crate::authorization::{AdminAuthorizer, AdminRequest};
+use crate::console::{self, ConvergenceHistory, Hub};
 use crate::debug_pages::{self, PageRequest};
 use crate::doctor::facts::EffectiveSettings;
 use crate::doctor::history::{self, SampleHistory};
@@ -40,6 +41,9 @@ pub struct AdminState {
     pub(crate) metrics_permits: Semaphore,
     /// The last `syncz` page of a large mesh, and when it was computed.
     pub(crate) syncz: Mutex<Option<(Instant, Page)>>,
+    /// What the listeners of the console share.
+    pub(crate) console: Hub,
+    pub(crate) convergence: ConvergenceHistory,
 }
 
 /// Pages use one CPU at most, however many are requested.
@@ -65,6 +69,8 @@ impl AdminState {
             page_permits: Semaphore::new(PAGES_AT_A_TIME),
             metrics_permits: Semaphore::new(PAGES_AT_A_TIME),
             syncz: Mutex::default(),
+            console: Hub::default(),
+            convergence: ConvergenceHistory::default(),
         }))
     }
 
@@ -80,6 +86,24 @@ impl AdminState {
         let admin = AdminAuthorizer::new(settings, OwnHosts::new(hosts, domain), authenticator.clone());
         let authenticator = authenticator.filter(|_| authenticates);
         let _ = self.access_control.set(AccessControl::new(settings, trusted, authenticator, admin));
+    }
+
+    /// What an HTTP caller may see, or the response that rejects the request.
+    pub(crate) async fn access(&self, peer: Peer, uri: &Uri, headers: &HeaderMap) -> Result<Access, Page> {
+        match self.access_control.get() {
+            Some(control) => control.http(peer, uri, headers).await,
+            None if peer.is_loopback() => Ok(Access::All),
+            None => Err(Page::text(StatusCode::SERVICE_UNAVAILABLE, "the first load is not complete\n")),
+        }
+    }
+
+    /// Records how fast pushes converge, until the task is dropped.
+    pub async fn record_convergence(self: Arc<Self>) {
+        let mut columns = tokio::time::interval(console::COLUMN);
+        loop {
+            columns.tick().await;
+            self.convergence.record(SystemTime::now(), self.server.metrics.streams.convergence());
+        }
     }
 
     pub(crate) fn mesh_state(&self) -> MeshState {
@@ -143,7 +167,6 @@ impl AdminState {
         }
     }
 
-    /// Computes a page on a blocking thread, once it has a permit.
     pub(crate) async fn page(
         self: Arc<Self>,
         name: String,
@@ -151,16 +174,22 @@ impl AdminState {
         parameters: HashMap<String, String>,
         access: Access,
     ) -> Page {
+        self.compute(move |state| {
+            let request = PageRequest { name: &name, method: &method, parameters: &parameters, access: &access };
+            debug_pages::answer(state, &request)
+        })
+        .await
+    }
+
+    /// Computes a page on a blocking thread, once it has a permit.
+    pub(crate) async fn compute(self: Arc<Self>, page: impl FnOnce(&AdminState) -> Page + Send + 'static) -> Page {
         let Ok(_permit) = self.page_permits.acquire().await else {
             return Page::text(StatusCode::SERVICE_UNAVAILABLE, "closing\n");
         };
         let state = self.clone();
-        let computed = tokio::task::spawn_blocking(move || {
-            let request = PageRequest { name: &name, method: &method, parameters: &parameters, access: &access };
-            debug_pages::answer(&state, &request)
-        });
+        let computed = tokio::task::spawn_blocking(move || page(&state));
         computed.await.unwrap_or_else(|error| {
-            error!(%error, "cannot compute a debug page");
+            error!(%error, "cannot compute a page");
             Page::text(StatusCode::INTERNAL_SERVER_ERROR, "the page could not be made; the log says why\n")
         })
     }

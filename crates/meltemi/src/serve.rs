@@ -104,6 +104,7 @@ fn serve_pages(
         tokio::spawn(admin::serve(listener, router));
     }
     if let Some(listener) = starting.take_monitoring_listener() {
+        tokio::spawn(admin.clone().record_convergence());
         tokio::spawn(admin::serve(listener, admin::monitoring(admin.clone())));
     }
 }

@@ -33,7 +33,7 @@ impl Listeners {
             Listeners { grpc: None, secure: None, http: None, monitoring: None, https: None, open, off };
         listeners.grpc = listeners.bind_one(grpc, "xDS, plaintext").await?;
         listeners.http = listeners.bind_one(http, "readiness").await?;
-        listeners.monitoring = listeners.bind_one(monitoring, "metrics and debug pages").await?;
+        listeners.monitoring = listeners.bind_one(monitoring, "metrics, debug pages and /console").await?;
         Ok(listeners)
     }
 

@@ -34,7 +34,7 @@ mod view;
 mod views;
 
 pub use class_limits::ClassLimits;
-pub use member::served_proxy;
+pub use member::{class_number, served_proxy};
 pub use node::node_info;
 pub use notifications::PendingNotifications;
 pub use patch_reach::PatchReach;

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -15,12 +16,16 @@ use crate::view::{View, ViewSnapshot};
 /// A class and its current view. Members read through it, so that one store publishes a refresh to all of them.
 #[derive(Debug)]
 pub(crate) struct ClassHandle {
+    /// Tells classes apart on pages; never used again by another class.
+    number: u64,
     view: ArcSwap<View>,
 }
 
+static CLASSES: AtomicU64 = AtomicU64::new(0);
+
 impl ClassHandle {
     pub(crate) fn new(view: Arc<View>) -> Self {
-        Self { view: ArcSwap::new(view) }
+        Self { number: CLASSES.fetch_add(1, Ordering::Relaxed) + 1, view: ArcSwap::new(view) }
     }
 
     pub(crate) fn view(&self) -> Arc<View> {
@@ -46,6 +51,11 @@ pub(crate) struct Member {
 /// The proxy of a stream, as it was admitted. `None`: the class is not one of [`Views`](crate::Views).
 pub fn served_proxy(class: &dyn xds::Class) -> Option<&Arc<Proxy>> {
     (class as &dyn Any).downcast_ref::<Member>().map(|member| &member.proxy)
+}
+
+/// The number of the class that a stream is in now: streams with equal numbers have equal configuration. `None`: as with `served_proxy`.
+pub fn class_number(class: &dyn xds::Class) -> Option<u64> {
+    (class as &dyn Any).downcast_ref::<Member>().map(|member| member.handle.load().number)
 }
 
 #[derive(Debug, Default)]

@@ -53,8 +53,12 @@ Logs: {}
 5. What does the front's proxy get, and would get if you changed a file? (No server needed.)
      {meltemi} render {live} --proxy {proxy} --type eds --derive-endpoints
 
+6. Look at all of it: pushes as you edit files, who is behind, why a proxy has what it has, what an edit would do.
+     http://{}/console/
+
 Ctrl-C stops everything and removes the folder.",
         logs.display(),
+        mesh.monitoring,
         mesh.monitoring,
     );
 }

@@ -25,6 +25,7 @@ use std::sync::{Mutex, OnceLock};
 use tokio::sync::Semaphore;
 
 mod admin;
+mod console;
 
 const LOCAL: Local = Local(std::net::IpAddr::V4(Ipv4Addr::new(10, 0, 0, 5)));
 
@@ -68,6 +69,8 @@ fn idle(ready: bool) -> AdminState {
         page_permits: Semaphore::new(PAGES_AT_A_TIME),
         metrics_permits: Semaphore::new(PAGES_AT_A_TIME),
         syncz: Mutex::default(),
+        console: Default::default(),
+        convergence: Default::default(),
     }
 }
 

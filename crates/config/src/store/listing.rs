@@ -47,6 +47,15 @@ macro_rules! define_specs {
                 $(all.extend(self.$table.values().map(|object| (Kind::$variant, &object.meta, to_json(&object.spec))));)*
                 all
             }
+
+            /// The same of one object. `None`: it does not exist, or is not of Istio's kinds.
+            pub fn istio_spec(&self, id: &ObjectId) -> Option<(&Meta, Value)> {
+                let name = Name { namespace: id.namespace.clone(), name: id.name.clone() };
+                match id.kind {
+                    $(Kind::$variant => self.$table.get(&name).map(|object| (&object.meta, to_json(&object.spec))),)*
+                    _ => None,
+                }
+            }
         }
 
         impl AnyObject {

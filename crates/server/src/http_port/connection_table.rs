@@ -66,9 +66,13 @@ impl Entry {
         }
     }
 
-    /// Bytes were written.
+    /// Bytes were written. Between two events of a stream nothing is left to write, so that the connection counts as idle: each event that the
+    /// client takes begins the time again.
     pub(super) fn on_write(&mut self, bytes: usize) {
         self.written += bytes;
+        if self.phase == Phase::Idle && !self.multiplexed {
+            self.since = Instant::now();
+        }
         if self.phase == Phase::Response && self.written >= PROGRESS {
             self.enter(Phase::Response);
         }

@@ -104,6 +104,18 @@ impl Connections {
         live.iter().map(|entry| &entry.connection).for_each(visit);
     }
 
+    /// Visits all streams in the order in which they connected, with the state of the types that each watches, but without metadata.
+    pub fn for_each_watched(&self, mut visit: impl FnMut(&Connection, &[WatchInfo])) {
+        let live: Vec<_> = self.table().live.values().cloned().collect();
+        let (now, wall_clock) = (Instant::now().into_std(), SystemTime::now());
+        let mut watched = Vec::new();
+        for entry in live {
+            watched.extend(entry.watches().iter().map(|watch| watch.info(now, wall_clock)));
+            visit(&entry.connection, &watched);
+            watched.clear();
+        }
+    }
+
     /// Asks a stream to end. Returns whether there is one with this id.
     pub fn request_end(&self, id: &str) -> bool {
         let entry = self.table().live.values().find(|entry| entry.connection.id == id).cloned();

@@ -1,0 +1,67 @@
+// A real server on a copy of a folder, on free ports of loopback.
+import { spawn } from "node:child_process";
+import { cpSync, mkdtempSync, rmSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const root = join(dirname(fileURLToPath(import.meta.url)), "../..");
+const program = process.env.MELTEMI_BIN ?? join(root, "target/debug/meltemi");
+
+async function freePort() {
+  return new Promise((resolve, reject) => {
+    const server = createServer();
+    server.once("error", reject);
+    server.listen(0, "127.0.0.1", () => {
+      const { port } = server.address();
+      server.close(() => resolve(port));
+    });
+  });
+}
+
+export class Server {
+  static async start({ folder = join(root, "examples/shop") } = {}) {
+    const server = new Server();
+    server.work = mkdtempSync(join(tmpdir(), "meltemi-console-"));
+    server.folder = join(server.work, "mesh");
+    cpSync(folder, server.folder, { recursive: true });
+    [server.pages, server.xds, server.ready, server.secure] = [await freePort(), await freePort(), await freePort(), await freePort()];
+    await server.run();
+    return server;
+  }
+
+  get url() {
+    return `http://127.0.0.1:${this.pages}`;
+  }
+
+  async run() {
+    const address = (port) => `127.0.0.1:${port}`;
+    this.log = "";
+    this.child = spawn(
+      program,
+      ["serve", "--config", this.folder, "--derive-endpoints", `--grpcAddr=${address(this.xds)}`, `--secureGRPCAddr=${address(this.secure)}`, `--httpAddr=${address(this.ready)}`, `--monitoringAddr=${address(this.pages)}`, "--httpsAddr=", "--stateDir", join(this.work, "state")],
+      { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, MELTEMI_CLASS_LIMITS: undefined } },
+    );
+    for (const stream of [this.child.stdout, this.child.stderr]) stream.on("data", (data) => (this.log = (this.log + data).slice(-20_000)));
+    for (let tries = 0; tries < 600; tries++) {
+      if (this.child.exitCode !== null) throw new Error(`meltemi ended with ${this.child.exitCode}:\n${this.log}`);
+      const ready = await fetch(`http://${address(this.ready)}/ready`).catch(() => null);
+      if (ready?.ok) return;
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+    throw new Error(`meltemi is not ready after 30 s:\n${this.log}`);
+  }
+
+  async end() {
+    if (this.child.exitCode !== null) return;
+    const ended = new Promise((resolve) => this.child.once("exit", resolve));
+    this.child.kill("SIGKILL");
+    await ended;
+  }
+
+  async stop() {
+    await this.end();
+    rmSync(this.work, { recursive: true, force: true });
+  }
+}
