@@ -153,7 +153,7 @@ impl ServiceEndpoints {
     }
 
     /// A LOGICAL_DNS cluster holds one endpoint. As in istiod, ports of several ServiceEntries are one port by their number, whatever
-    /// their names: pinned by parity case entries-dns-one-host.
+    /// their names.
     pub(crate) fn has_room(&self, service: &Service, port: &Port) -> bool {
         let mut all = self.by_port.iter().flat_map(|(_, endpoints)| endpoints);
         service.resolution != Resolution::DnsRoundRobin || all.all(|endpoint| endpoint.entry_port != Some(port.number))
@@ -354,8 +354,8 @@ fn pod_health(pod: &Object<Pod>) -> Health {
     }
 }
 
-/// The number of a ServiceEntry's port in this pod: a TCP port of the pod with its name wins over its number and target port. As in istiod:
-/// pinned by parity case entries-pod-port-names.
+/// The number of a ServiceEntry's port in this pod: a TCP port of the pod with its name wins over its number and target port. As in
+/// istiod.
 pub(crate) fn entry_port(port: &Port, pod: &Pod) -> Option<u16> {
     let mut named = pod.ports.iter().filter(|own| own.protocol == Transport::Tcp && !own.name.is_empty());
     named.find(|own| *own.name == *port.name).map_or_else(|| target_port(port, pod), |own| Some(own.port))

@@ -241,8 +241,9 @@ impl Mesh {
         self.config.extension_providers.iter().find(|provider| provider.name == name)?.provider.as_ref()
     }
 
-    pub(crate) fn plugins(&self, namespace: &str, labels: &Labels) -> Plugins {
-        Plugins::new(&self.objects, &self.config.root_namespace, namespace, labels)
+    /// `assurance`: of the proxy that they are for.
+    pub(crate) fn plugins(&self, namespace: &str, labels: &Labels, assurance: Assurance) -> Plugins {
+        Plugins::new(&self.objects, &self.config.root_namespace, namespace, labels, assurance)
     }
 
     pub(crate) fn telemetry(&self, namespace: &str, labels: &Labels) -> Arc<WorkloadTelemetry> {

@@ -199,7 +199,7 @@ impl NetworkGateways {
     }
 
     /// The gateways to endpoints of a network in a cluster: those of the same cluster, else all of the network. Only sidecars leave out those
-    /// without a port for them. As in istiod: pinned by parity case networks-tunnel-only.
+    /// without a port for them. As in istiod.
     pub fn for_network(&self, network: &str, cluster: &str, client: ProxyKind) -> Vec<&NetworkGateway> {
         let all = self.by_network.get(network).map(Vec::as_slice).unwrap_or_default();
         let near: Vec<_> = all.iter().filter(|gateway| *gateway.cluster == *cluster).collect();

@@ -121,7 +121,7 @@ impl Placement {
             settings: sent.unwrap_or_else(|| mesh.default_proxy_settings.clone()),
             telemetry: mesh.telemetry(&proxy.namespace, &labels),
             policies: Policies::new(mesh, &proxy.namespace, &labels),
-            plugins: mesh.plugins(&proxy.namespace, &labels),
+            plugins: mesh.plugins(&proxy.namespace, &labels, proxy.assurance),
             patches: mesh.envoy_filters.of(&mesh.config.root_namespace, proxy, &labels),
             proxy: proxy.clone(),
             labels,

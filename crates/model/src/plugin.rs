@@ -7,12 +7,14 @@ use std::sync::Arc;
 
 use config::diagnostic::ObjectId;
 use config::kind::Kind;
+use config::kinds::secret::Secret;
 use config::kinds::traffic_extension::TrafficExtension;
 use config::kinds::wasm_plugin::{PluginPhase, PluginType, TrafficSelector, WasmPlugin, WorkloadMode};
 use config::labels::Labels;
 use config::meta::{Meta, Object};
 use config::store::{Name, Snapshot, Table};
 
+use crate::identity::Assurance;
 use crate::policy::attachment;
 
 /// The plugins of a workload. Within a phase the highest priority comes first, then those of its own namespace, then the oldest.
@@ -20,10 +22,20 @@ use crate::policy::attachment;
 pub struct Plugins(Vec<Plugin>);
 
 #[derive(Debug, Clone)]
-pub enum Plugin {
+pub struct Plugin {
+    object: PluginObject,
+    /// The Secret of its namespace that it pulls its image with. `None` too for a proxy that is not authenticated.
+    pull_secret: Option<Arc<Object<Secret>>>,
+}
+
+#[derive(Debug, Clone)]
+enum PluginObject {
     Wasm(Arc<Object<WasmPlugin>>),
     Extension(Arc<Object<TrafficExtension>>),
 }
+
+/// The type of Secrets for registries, and the key of their content.
+const PULL_SECRET: (&str, &str) = ("kubernetes.io/dockerconfigjson", ".dockerconfigjson");
 
 /// Traffic that a plugin may apply to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,19 +53,29 @@ pub enum PluginSide {
 }
 
 impl Plugin {
+    fn new(object: PluginObject, objects: &Snapshot, assurance: Assurance) -> Self {
+        let found = pull_secret_name(&object).and_then(|name| objects.secrets.get(&name));
+        let found = found.filter(|secret| assurance != Assurance::Claimed && secret.spec.type_ == PULL_SECRET.0);
+        Self { object, pull_secret: found.cloned() }
+    }
+
     pub fn spec(&self) -> &WasmPlugin {
-        match self {
-            Self::Wasm(object) => &object.spec,
-            Self::Extension(object) => &object.spec.plugin,
-        }
+        self.object.spec()
     }
 
     /// `None`: it is Wasm.
     pub fn script(&self) -> Option<&str> {
-        match self {
-            Self::Wasm(_) => None,
-            Self::Extension(object) => object.spec.lua.as_deref(),
+        match &self.object {
+            PluginObject::Wasm(_) => None,
+            PluginObject::Extension(object) => object.spec.lua.as_deref(),
         }
+    }
+
+    /// The registry's credentials, as Docker writes them. `None`: it names no Secret. Empty: the proxy gets none.
+    pub fn pull_secret(&self) -> Option<&str> {
+        let content = self.pull_secret.as_ref().and_then(|secret| secret.spec.data.get(PULL_SECRET.1));
+        let content = content.and_then(|content| std::str::from_utf8(content).ok());
+        (!self.spec().image_pull_secret.is_empty()).then(|| content.unwrap_or_default())
     }
 
     pub fn full_name(&self) -> String {
@@ -63,26 +85,23 @@ impl Plugin {
     /// As in istiod, which translates a WasmPlugin into a TrafficExtension.
     fn name(&self) -> String {
         let name = &self.meta().name;
-        match self {
-            Self::Wasm(_) => format!("{name}~istio-translated-wasmplugin"),
-            Self::Extension(_) => name.to_string(),
+        match self.object {
+            PluginObject::Wasm(_) => format!("{name}~istio-translated-wasmplugin"),
+            PluginObject::Extension(_) => name.to_string(),
         }
     }
 
     pub fn id(&self) -> ObjectId {
-        let kind = match self {
-            Self::Wasm(_) => Kind::WasmPlugin,
-            Self::Extension(_) => Kind::TrafficExtension,
+        let kind = match self.object {
+            PluginObject::Wasm(_) => Kind::WasmPlugin,
+            PluginObject::Extension(_) => Kind::TrafficExtension,
         };
         let meta = self.meta();
         ObjectId { kind, namespace: meta.namespace.clone(), name: meta.name.clone() }
     }
 
     fn meta(&self) -> &Meta {
-        match self {
-            Self::Wasm(object) => &object.meta,
-            Self::Extension(object) => &object.meta,
-        }
+        self.object.meta()
     }
 
     fn is_network(&self) -> bool {
@@ -95,16 +114,48 @@ impl Plugin {
     }
 
     fn is_same(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Wasm(one), Self::Wasm(two)) => Arc::ptr_eq(one, two),
-            (Self::Extension(one), Self::Extension(two)) => Arc::ptr_eq(one, two),
+        let object = match (&self.object, &other.object) {
+            (PluginObject::Wasm(one), PluginObject::Wasm(two)) => Arc::ptr_eq(one, two),
+            (PluginObject::Extension(one), PluginObject::Extension(two)) => Arc::ptr_eq(one, two),
             _ => false,
+        };
+        object && self.pull_secret.as_ref().map(Arc::as_ptr) == other.pull_secret.as_ref().map(Arc::as_ptr)
+    }
+}
+
+impl PluginObject {
+    fn spec(&self) -> &WasmPlugin {
+        match self {
+            Self::Wasm(object) => &object.spec,
+            Self::Extension(object) => &object.spec.plugin,
+        }
+    }
+
+    fn meta(&self) -> &Meta {
+        match self {
+            Self::Wasm(object) => &object.meta,
+            Self::Extension(object) => &object.meta,
         }
     }
 }
 
+/// Always of the plugin's own namespace, as in istiod, also where the name has another one.
+fn pull_secret_name(object: &PluginObject) -> Option<Name> {
+    let written = object.spec().image_pull_secret.as_str();
+    let name = written.strip_prefix("kubernetes://").unwrap_or(written);
+    let name = name.rsplit('/').next().filter(|name| !name.is_empty())?;
+    Some(Name { namespace: object.meta().namespace.clone(), name: Arc::from(name) })
+}
+
+/// Some plugin pulls its image with this Secret.
+pub(crate) fn is_pull_secret(objects: &Snapshot, secret: &Name) -> bool {
+    let wasm = in_namespace(&objects.wasm_plugins, &secret.namespace).map(PluginObject::Wasm);
+    let extensions = in_namespace(&objects.traffic_extensions, &secret.namespace).map(PluginObject::Extension);
+    wasm.chain(extensions).any(|object| pull_secret_name(&object).as_ref() == Some(secret))
+}
+
 impl Plugins {
-    pub(crate) fn new(objects: &Snapshot, root: &str, namespace: &str, labels: &Labels) -> Self {
+    pub(crate) fn new(objects: &Snapshot, root: &str, namespace: &str, labels: &Labels, assurance: Assurance) -> Self {
         if objects.wasm_plugins.is_empty() && objects.traffic_extensions.is_empty() {
             return Self::default();
         }
@@ -112,9 +163,10 @@ impl Plugins {
             plugin.has_code() && attachment::applies(plugin.spec(), &plugin.meta().namespace, namespace, labels)
         };
         let within = |wanted: &str| {
-            let wasm = in_namespace(&objects.wasm_plugins, wanted).map(Plugin::Wasm);
-            let extensions = in_namespace(&objects.traffic_extensions, wanted).map(Plugin::Extension);
-            let mut own: Vec<_> = wasm.chain(extensions).filter(holds).collect();
+            let wasm = in_namespace(&objects.wasm_plugins, wanted).map(PluginObject::Wasm);
+            let extensions = in_namespace(&objects.traffic_extensions, wanted).map(PluginObject::Extension);
+            let all = wasm.chain(extensions).map(|object| Plugin::new(object, objects, assurance));
+            let mut own: Vec<_> = all.filter(holds).collect();
             // Among equally old ones istiod's internal names decide: there `log2~...` sorts before `log~...`.
             own.sort_by_cached_key(|plugin| (plugin.meta().created, plugin.name()));
             own
@@ -180,18 +232,20 @@ impl PluginTraffic {
     }
 }
 
-/// Plugins as part of a class key: equal if they make equal listeners, whatever their ECDS configuration.
+/// Plugins as part of a class key: equal if they make equal listeners, whatever their ECDS configuration. Only who may have pull secrets is in
+/// a class of its own.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PluginKey(Vec<Plugin>);
 
 /// What a listener holds of a plugin.
-type PluginKeyFields<'a> = (ObjectId, Option<&'a str>, PluginPhase, bool, &'a [TrafficSelector]);
+type PluginKeyFields<'a> = (ObjectId, Option<&'a str>, PluginPhase, [bool; 2], &'a [TrafficSelector]);
 
 impl PluginKey {
     fn each(&self) -> impl Iterator<Item = PluginKeyFields<'_>> {
         self.0.iter().map(|plugin| {
             let spec = plugin.spec();
-            (plugin.id(), plugin.script(), spec.phase, plugin.is_network(), spec.matches.as_slice())
+            let flags = [plugin.is_network(), plugin.pull_secret.is_some()];
+            (plugin.id(), plugin.script(), spec.phase, flags, spec.matches.as_slice())
         })
     }
 }
@@ -207,8 +261,8 @@ impl Eq for PluginKey {}
 impl Hash for PluginKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.len().hash(state);
-        for (id, script, phase, is_network, matches) in self.each() {
-            (id, script, phase as u8, is_network, matches.len()).hash(state);
+        for (id, script, phase, flags, matches) in self.each() {
+            (id, script, phase as u8, flags, matches.len()).hash(state);
             for TrafficSelector { mode, ports } in matches {
                 (*mode as u8, ports.len()).hash(state);
                 ports.iter().for_each(|port| port.number.hash(state));
@@ -233,15 +287,20 @@ mod tests {
 
     /// Names of the plugins of `app: cart` in shop, in order; each object `kind namespace name spec`.
     fn plugins(objects: &[(&str, &str, &str, &str)]) -> Plugins {
+        plugins_with("", objects, Assurance::Authenticated)
+    }
+
+    /// `secret`: a document before the plugins.
+    fn plugins_with(secret: &str, objects: &[(&str, &str, &str, &str)], assurance: Assurance) -> Plugins {
         let text = objects.iter().map(|(kind, namespace, name, spec)| {
             format!("{{apiVersion: extensions.istio.io/v1alpha1, kind: {kind}, metadata: {{name: {name}, namespace: {namespace}}}, spec: {{{spec}}}}}\n---\n")
         });
-        let parsed = parse_documents("p.yaml", &text.collect::<String>());
+        let parsed = parse_documents("p.yaml", &format!("{secret}{}", text.collect::<String>()));
         assert!(parsed.rejected.is_empty(), "{:?}", parsed.diagnostics);
         let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
         let snapshot = store.apply(parsed.objects.into_iter().map(Update::Put).collect());
         let mesh = Mesh::new(&snapshot, &Arc::new(Environment::default()));
-        mesh.plugins("shop", &Labels::from_iter([("app", "cart")]))
+        mesh.plugins("shop", &Labels::from_iter([("app", "cart")]), assurance)
     }
 
     #[test]
@@ -268,6 +327,42 @@ mod tests {
                 translated("istio-system.root")
             ]
         );
+    }
+
+    #[test]
+    fn only_authenticated_proxies_get_the_pull_secret_of_the_plugins_namespace() {
+        let secret = |namespace: &str, kind: &str| {
+            format!(
+                "{{apiVersion: v1, kind: Secret, metadata: {{name: pull, namespace: {namespace}}}, type: kubernetes.io/{kind}, stringData: {{.dockerconfigjson: hush}}}}\n---\n"
+            )
+        };
+        let docker = "dockerconfigjson";
+        let found = |secret: &str, written: &str, assurance| {
+            let made = plugins_with(secret, &[("WasmPlugin", "shop", "a", &format!("url: a, {written}"))], assurance);
+            made.iter().next().and_then(|plugin| plugin.pull_secret().map(str::to_owned))
+        };
+        let of = |written: &str| found(&secret("shop", docker), written, Assurance::Authenticated);
+        assert_eq!(of("imagePullSecret: pull").as_deref(), Some("hush"));
+        assert_eq!(
+            of("imagePullSecret: 'kubernetes://bank/pull'").as_deref(),
+            Some("hush"),
+            "never of another namespace"
+        );
+        assert_eq!(of("imagePullSecret: other").as_deref(), Some(""));
+        assert_eq!(of("priority: 1"), None);
+        let named = "imagePullSecret: pull";
+        assert_eq!(found(&secret("shop", docker), named, Assurance::Claimed).as_deref(), Some(""));
+        assert_eq!(found(&secret("bank", docker), named, Assurance::Authenticated).as_deref(), Some(""));
+        assert_eq!(found(&secret("shop", "basic-auth"), named, Assurance::Authenticated).as_deref(), Some(""));
+        let key = |assurance| {
+            plugins_with(
+                &secret("shop", docker),
+                &[("WasmPlugin", "shop", "a", "url: a, imagePullSecret: pull")],
+                assurance,
+            )
+            .inbound_key()
+        };
+        assert!(key(Assurance::Claimed) != key(Assurance::Authenticated), "they share no class");
     }
 
     #[test]

@@ -250,7 +250,7 @@ fn add_instance(found: &mut ServiceEndpoints, service: &Service, instance: &Work
 }
 
 /// A workload whose label gives it an empty name has the name of its object as an endpoint of a ServiceEntry; as an endpoint of a Service it has
-/// none. As in istiod: pinned by parity case entries-workload-name.
+/// none. As in istiod.
 pub(crate) fn workload_of_entry(workload: &Arc<Workload>, object: &Arc<str>) -> Arc<Workload> {
     if !workload.name.is_empty() {
         return workload.clone();

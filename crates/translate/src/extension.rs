@@ -66,6 +66,10 @@ fn plugin_config(plugin: &Plugin) -> PluginConfig {
     let variables = vm.environment_variables.get_or_insert_default();
     let version = format!("{:016x}", xxh3_64(&content));
     variables.key_values.entry("ISTIO_META_WASM_PLUGIN_RESOURCE_VERSION".into()).or_insert(version);
+    // Not part of the version, which debug pages show. The agent takes it out before Envoy sees it.
+    if let Some(content) = plugin.pull_secret() {
+        variables.key_values.entry("ISTIO_META_WASM_IMAGE_PULL_SECRET".into()).or_insert_with(|| content.to_owned());
+    }
     config.vm = Some(plugin_config::Vm::VmConfig(vm));
     config
 }
@@ -105,13 +109,9 @@ fn with_scheme(url: &str) -> String {
     if first.contains(':') { url.to_owned() } else { format!("oci://{url}") }
 }
 
-/// Pull credentials are left out: streams of one class share this message, and some of them are unauthenticated.
 fn environment(spec: &WasmPlugin) -> EnvironmentVariables {
     let mut key_values = BTreeMap::new();
     let mut set = |key: &str, value: &str| drop(key_values.insert(key.to_owned(), value.to_owned()));
-    if !spec.image_pull_secret.is_empty() {
-        set("ISTIO_META_WASM_IMAGE_PULL_SECRET", "");
-    }
     match spec.image_pull_policy {
         PullPolicy::Unspecified => {}
         PullPolicy::IfNotPresent => set("ISTIO_META_WASM_IMAGE_PULL_POLICY", "IfNotPresent"),

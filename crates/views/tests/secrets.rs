@@ -341,3 +341,27 @@ fn keys_are_wrapped_for_the_hardware_that_the_mesh_config_names() {
     let stock = gateway.join_as(&stock, "spiffe://cluster.local/ns/edge/sa/in");
     assert_eq!(requested(&stock, "kubernetes://site"), Some(plain), "it would reject what it does not know");
 }
+
+#[test]
+fn pull_secrets_of_wasm_images_are_for_authenticated_streams_and_follow_their_secret() {
+    let mut gateway = GatewayViews::new();
+    let pull = |content: &str| {
+        format!(
+            "{{apiVersion: v1, kind: Secret, metadata: {{name: pull, namespace: edge}}, type: kubernetes.io/dockerconfigjson, stringData: {{.dockerconfigjson: {content}}}}}"
+        )
+    };
+    let plugin = "{apiVersion: extensions.istio.io/v1alpha1, kind: WasmPlugin, metadata: {name: a, namespace: edge}, spec: {url: 'oci://registry.example/a', imagePullSecret: pull}}";
+    gateway.set(&format!("{plugin}\n---\n{}", pull("hush-1")));
+    let extensions = |joined: &Membership| {
+        joined.class.since(TypeUrl::Extension, 0).changed.iter().map(|it| text(it)).collect::<String>()
+    };
+    let known = gateway.join("edge", "in");
+    let unknown =
+        gateway.views.join_as(None, Ipv4Addr::LOCALHOST.into(), &node("edge", "")).expect("a well-formed node");
+    assert!(extensions(&known).contains("hush-1"), "{}", extensions(&known));
+    let without = extensions(&unknown);
+    assert!(without.contains("ISTIO_META_WASM_IMAGE_PULL_SECRET") && !without.contains("hush"), "{without}");
+    gateway.set(&pull("hush-2"));
+    assert!(extensions(&known).contains("hush-2"), "{}", extensions(&known));
+    assert_eq!(extensions(&unknown), without);
+}

@@ -7,11 +7,12 @@ use config::host::Host;
 use config::meta::Object;
 use config::store::{Name, Snapshot, Table};
 
-use super::{ChangedServices, Delta, ServiceChange, changed, name_of, sides};
+use super::{ChangedServices, Delta, ServiceChange, changed, changed_names, name_of, sides};
 use crate::authn::PeerAuthentications;
 use crate::gateway::Gateways;
 use crate::input::Input;
 use crate::mesh::{Mesh, declared_entries, key, telemetries};
+use crate::plugin;
 use crate::scopes::ScopeChanges;
 use crate::service_entry::EntryServices;
 use crate::service_entry_endpoint::{ListedWorkloads, WorkloadEntries};
@@ -107,7 +108,10 @@ impl Delta {
     pub(super) fn apply_plugins(&mut self, mesh: &Mesh, next: &Mesh) {
         let plugins = changed_specs(&mesh.objects.wasm_plugins, &next.objects.wasm_plugins);
         let extensions = changed_specs(&mesh.objects.traffic_extensions, &next.objects.traffic_extensions);
-        self.0.extend(plugins.into_iter().chain(extensions).map(|name| Input::Plugins(name.namespace)));
+        let mut secrets = changed_names(&mesh.objects.secrets, &next.objects.secrets);
+        secrets.retain(|name| plugin::is_pull_secret(&next.objects, name));
+        let touched = plugins.into_iter().chain(extensions).chain(secrets);
+        self.0.extend(touched.map(|name| Input::Plugins(name.namespace)));
     }
 
     /// Runs after services, which are inputs of scopes.
