@@ -303,6 +303,11 @@ pub(crate) fn empty_module(name: &str) -> Result<PathBuf> {
     module(&Reference { dir: project::cache()?.join("reference") }, name, "")
 }
 
+/// The same with these lines in its go.mod.
+pub(crate) fn module_with(name: &str, lines: &str) -> Result<PathBuf> {
+    module(&Reference { dir: project::cache()?.join("reference") }, name, lines)
+}
+
 fn module(reference: &Reference, name: &str, more: &str) -> Result<PathBuf> {
     let dir = reference.dir.join("go").join(name);
     fs::create_dir_all(&dir)?;

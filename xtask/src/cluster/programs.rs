@@ -95,7 +95,8 @@ fn version() -> String {
 
 /// With the plugins of our own configuration only: all of them would take minutes.
 fn coredns(folder: &Path) -> Result<()> {
-    let dir = reference::empty_module("coredns")?;
+    // Required, not fetched by `go get`: that would download what all plugins need, hundreds of megabytes of clouds' libraries.
+    let dir = reference::module_with("coredns", &format!("require github.com/coredns/coredns {COREDNS}\n"))?;
     let imports: String = PLUGINS.map(|name| format!("\t_ \"github.com/coredns/coredns/plugin/{name}\"\n")).concat();
     let order = PLUGINS.map(|name| format!("{name:?}")).join(", ");
     let main = format!(
@@ -103,9 +104,6 @@ fn coredns(folder: &Path) -> Result<()> {
          {imports})\n\nfunc main() {{\n\tdnsserver.Directives = []string{{{order}}}\n\tcoremain.Run()\n}}\n"
     );
     fs::write(dir.join("main.go"), main)?;
-    let module = format!("github.com/coredns/coredns@{COREDNS}");
-    progress::step("go get coredns", reference::go(&dir).args(["get", &module]))?;
-    progress::step("go mod tidy (coredns)", reference::go(&dir).args(["mod", "tidy"]))?;
     progress::step("go build coredns", reference::go(&dir).args(reference::PLAIN).arg("."))?;
     finish(&dir.join("built"), &folder.join("coredns"))
 }
