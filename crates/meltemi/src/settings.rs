@@ -83,8 +83,7 @@ impl Settings {
         let mut ignored = IgnoredValues::default();
         let flags = StreamFlags { shutdown_duration, max_connection_age, keepalive_interval, keepalive_timeout };
         let streams = stream_options(&flags, streams, &mut ignored)?;
-        let levels = LogLevels::parse(&log_output_level, &mut ignored.0)?;
-        let log = LogSettings { levels, json: log_as_json, control: Some(ctrlz_port).filter(|port| *port != 0) };
+        let log = log_settings(&log_output_level, log_as_json, ctrlz_port, &mut ignored)?;
         let revision = revision.or_else(|| mesh_env.revision.clone());
         let source = match config {
             Some(folder) => SourceSettings::Folder(folder),
@@ -98,8 +97,8 @@ impl Settings {
         };
         let flags = IdentityFlags { state_dir, jwks, tls_cert, tls_key };
         let identity = identity::settings(flags, identity, &mut ignored)?;
-        let mesh = mesh_settings(MeshArgs { mesh_config, domain, cluster_id, derive_endpoints }, mesh_env);
-        let mesh = MeshSettings { revision: revision.unwrap_or_default(), ..mesh };
+        let mesh_args = MeshArgs { mesh_config, domain, cluster_id, derive_endpoints };
+        let mesh = MeshSettings { revision: revision.unwrap_or_default(), ..mesh_settings(mesh_args, mesh_env) };
         check_mesh_variables(mesh_env, &mut ignored)?;
         let admin = admin::settings(admin, &mesh.pod_namespace, &mut ignored);
         let injection = injection_settings(&mesh, injection, &mut ignored);
@@ -112,15 +111,28 @@ impl Settings {
             classes: class_limits(classes, &mut ignored),
             identity,
             jwks: jwks_settings(jwks_env, &mut ignored)?,
-            webhook: WebhookSettings {
-                client_ca: webhook_client_ca.clone().map(PathBuf::from),
-                reach: ignored.read("MELTEMI_WEBHOOK_REACH", webhook_reach, false, |text| boolean(text).ok()),
-            },
+            webhook: webhook_settings(webhook_client_ca, webhook_reach, &mut ignored),
             memory_limit: ignored.read("MELTEMI_MEMORY_LIMIT", memory_limit, None, positive),
             injection,
         };
         let workers = ignored.number("MELTEMI_WORKERS", workers, half_of_the_cpus()).min(MOST_WORKERS);
         Ok((Settings { server, workers, admin, log }, ignored.0))
+    }
+}
+
+fn log_settings(levels: &str, json: bool, control: u16, ignored: &mut IgnoredValues) -> Result<LogSettings> {
+    let levels = LogLevels::parse(levels, &mut ignored.0)?;
+    Ok(LogSettings { levels, json, control: Some(control).filter(|port| *port != 0) })
+}
+
+fn webhook_settings(
+    client_ca: &Option<String>,
+    reach: &Option<String>,
+    ignored: &mut IgnoredValues,
+) -> WebhookSettings {
+    WebhookSettings {
+        client_ca: client_ca.clone().map(PathBuf::from),
+        reach: ignored.read("MELTEMI_WEBHOOK_REACH", reach, false, |text| boolean(text).ok()),
     }
 }
 

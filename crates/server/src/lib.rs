@@ -51,7 +51,7 @@ pub use metrics::{CurrentObjects, Metrics, RefreshKind};
 pub use object_acks::{ObjectAcks, ProxyAck, content_digest};
 pub use object_input::{FileInput, LoadedObjects, ObjectInput};
 pub use panics::count_panics;
-pub use planner::{ObjectEffect, Operation, PlanError, PlanPermit, PlannedObjects, Planner};
+pub use planner::{ObjectEffect, PlanError, PlanOperation, PlanPermit, PlannedObjects, Planner};
 pub use process_memory::memory_limit;
 pub use replicas::{ReplicaBalancer, ReplicaState, ReplicaStatus};
 pub use root_rotation::{AdvanceRequest, ReplicaCoverage, RootRotation, RootStatus, RotationStatus};

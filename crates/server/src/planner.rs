@@ -28,7 +28,7 @@ const AT_A_TIME: usize = 1;
 
 /// What a plan would do with objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operation {
+pub enum PlanOperation {
     Apply,
     Delete,
 }
@@ -85,7 +85,7 @@ impl Planner {
         &self,
         _permit: &PlanPermit,
         parsed: Parsed,
-        operation: Operation,
+        operation: PlanOperation,
     ) -> Result<PlannedObjects, PlanError> {
         let Parsed { objects, diagnostics, rejected, .. } = parsed;
         if objects.is_empty() && rejected.is_empty() && diagnostics.is_empty() {
@@ -96,8 +96,8 @@ impl Planner {
         let mut error = None;
         let plan = self.views.plan(|current| {
             let updates = match operation {
-                Operation::Apply => applied_updates(current, objects, &mut effects),
-                Operation::Delete => {
+                PlanOperation::Apply => applied_updates(current, objects, &mut effects),
+                PlanOperation::Delete => {
                     effects.extend(objects.iter().map(|object| (object.id(), ObjectEffect::Deleted)));
                     deleted_updates(current, &mut effects)
                 }

@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::http::StatusCode;
 use config::object::{Parsed, parse_documents};
 use server::http_port::HttpConnection;
-use server::{Operation, PlanError, PlanPermit, Planner};
+use server::{PlanError, PlanOperation, PlanPermit, Planner};
 use tracing::error;
 
 use super::{PlanDetail, PlanReport};
@@ -63,7 +63,7 @@ fn plan(
         return Page::text(StatusCode::FORBIDDEN, &why);
     }
     let is_set = |name: &str| parameters.get(name).is_some_and(|value| value != "false");
-    let operation = if is_set("delete") { Operation::Delete } else { Operation::Apply };
+    let operation = if is_set("delete") { PlanOperation::Delete } else { PlanOperation::Apply };
     let detail = if is_set("full") { PlanDetail::FULL } else { PlanDetail::SHORT };
     match planner.plan(permit, parsed, operation) {
         Ok(planned) => {

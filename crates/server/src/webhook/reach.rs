@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use views::Plan;
 
 use super::review;
-use crate::planner::{Operation, Planner};
+use crate::planner::{PlanOperation, Planner};
 
 /// A tenth of the time that an API server gives webhooks by default.
 const TIME_LIMIT: Duration = Duration::from_secs(1);
@@ -31,8 +31,8 @@ pub(super) async fn with_warning(planner: &Arc<Planner>, body: &[u8], response: 
     let planner = planner.clone();
     let computed = spawn_blocking(move || {
         let (parsed, operation) = match request {
-            Admitted::Object(parsed) => (parsed, Operation::Apply),
-            Admitted::Deletion(id) => (Parsed { rejected: vec![id], ..Parsed::default() }, Operation::Delete),
+            Admitted::Object(parsed) => (parsed, PlanOperation::Apply),
+            Admitted::Deletion(id) => (Parsed { rejected: vec![id], ..Parsed::default() }, PlanOperation::Delete),
         };
         planner.plan(&permit, parsed, operation).ok().and_then(|planned| warning(&planned.plan))
     });

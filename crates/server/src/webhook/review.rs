@@ -149,7 +149,7 @@ impl AdmissionRequest<'_> {
     }
 }
 
-/// What a review of an Istio object would do if it is accepted. `None`: nothing of it can be told.
+/// What a review of an Istio object would do if it is accepted. `None`: its reach cannot be known.
 pub(super) fn admitted(body: &[u8]) -> Option<Admitted> {
     let AdmissionReview { request, .. } = serde_json::from_slice(body).ok()?;
     let GroupVersionKind { group, version, kind } = &request.kind;

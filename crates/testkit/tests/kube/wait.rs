@@ -83,28 +83,28 @@ fn it_waits_for_the_proxies_of_all_replicas_and_says_who_has_not_answered() {
         near.count_responses(Duration::from_millis(300)).await?;
         far.count_responses(Duration::from_millis(300)).await?;
         let done = replicas.wait(&["VirtualService", "shared/web", "--timeout", "30s"]).await??;
-        let told = report(&done)?;
-        ensure!(done.status.code() == Some(0) && told["objects"][0]["acknowledged"] == 2, "{told:#}");
+        let shown = report(&done)?;
+        ensure!(done.status.code() == Some(0) && shown["objects"][0]["acknowledged"] == 2, "{shown:#}");
 
         // A new version, which the proxy of the other replica does not answer.
         cluster.api().await?.apply(&virtual_service("shared", "web", "/new")).await?;
         let waiting = replicas.wait(&["VirtualService", "shared/web", "--generation", "2", "--timeout", "4s"]);
         near.count_responses(Duration::from_secs(2)).await?;
         let late = waiting.await??;
-        let told = report(&late)?;
-        let missing = &told["objects"][0]["missing"];
-        ensure!(late.status.code() == Some(1) && missing.as_array().is_some_and(|all| all.len() == 1), "{told:#}");
+        let shown = report(&late)?;
+        let missing = &shown["objects"][0]["missing"];
+        ensure!(late.status.code() == Some(1) && missing.as_array().is_some_and(|all| all.len() == 1), "{shown:#}");
         ensure!(
             missing[0]["proxy"] == "b.shared" && missing[0]["replica"] == "second" && missing[0]["why"] == "pending",
-            "{told:#}"
+            "{shown:#}"
         );
 
         // It rejects it, which no time changes.
         far.reject(ROUTES, "no such cluster", Duration::from_secs(5)).await?;
         let rejected = replicas.wait(&["VirtualService", "shared/web", "--timeout", "30s"]).await??;
-        let told = report(&rejected)?;
-        let missing = &told["objects"][0]["missing"][0];
-        ensure!(rejected.status.code() == Some(1) && missing["what"] == "rejected: no such cluster", "{told:#}");
+        let shown = report(&rejected)?;
+        let missing = &shown["objects"][0]["missing"][0];
+        ensure!(rejected.status.code() == Some(1) && missing["what"] == "rejected: no such cluster", "{shown:#}");
         Ok(())
     });
 }
@@ -126,8 +126,8 @@ fn proxies_of_a_replica_that_is_killed_meanwhile_are_waited_for() {
         let mut back = connected(&replicas.first, "b", "10.8.0.2").await?;
         back.count_responses(Duration::from_millis(500)).await?;
         let done = waiting.await??;
-        let (told, progress) = (report(&done)?, String::from_utf8_lossy(&done.stderr).into_owned());
-        ensure!(done.status.code() == Some(0) && told["objects"][0]["acknowledged"] == 1, "{told:#}\n{progress}");
+        let (shown, progress) = (report(&done)?, String::from_utf8_lossy(&done.stderr).into_owned());
+        ensure!(done.status.code() == Some(0) && shown["objects"][0]["acknowledged"] == 1, "{shown:#}\n{progress}");
         ensure!(progress.contains("replica second: does not answer"), "{progress}");
         Ok(())
     });

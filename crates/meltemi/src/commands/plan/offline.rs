@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use config::object::parse_documents;
 use config::store::Snapshot;
 use model::{Environment, Proxy};
-use server::{Operation, Planner};
+use server::{PlanOperation, Planner};
 use views::Views;
 use xds::Membership;
 
@@ -34,7 +34,7 @@ pub(super) fn report(path: PathBuf, objects: &str, args: &Plan, env: &Env) -> Re
     let _proxies = joined(&views, &snapshot, &settings.environment());
     let planner = Planner::new(views, settings);
     let permit = planner.permit().context("nothing else is planned here")?;
-    let operation = if args.delete { Operation::Delete } else { Operation::Apply };
+    let operation = if args.delete { PlanOperation::Delete } else { PlanOperation::Apply };
     let planned = planner.plan(&permit, parse_documents("", objects), operation)?;
     let detail = if args.diff { PlanDetail::FULL } else { PlanDetail::SHORT };
     Ok(PlanReport::new(&planned, |_| true, detail))
