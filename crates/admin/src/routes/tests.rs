@@ -176,7 +176,7 @@ impl xds::Authenticator for TokenIsNamespace {
     fn on_denied(&self, _: &xds::Caller, _: &Node, _: &str) {}
 }
 
-/// Row A-09: a tenant sees three pages, the namespace of the control plane all, an unauthenticated caller none.
+/// Row A-09: a tenant sees six pages, the namespace of the control plane all, an unauthenticated caller none.
 #[tokio::test]
 async fn remote_pages_depend_on_the_caller() {
     let control = control(Some(Arc::new(TokenIsNamespace)), AdminAuthorizer::off());
@@ -191,8 +191,15 @@ async fn remote_pages_depend_on_the_caller() {
     for (name, _) in PAGES {
         assert_eq!(ask(None, name).await, 401, "{name}");
         let tenant = ask(Some("shop"), name).await;
-        let may = ["config_dump", "edsz", "ndsz"].contains(&name);
-        assert_eq!(tenant, if may { 404 } else { 403 }, "{name}");
+        // Nobody is connected, no object is named, nothing is loaded.
+        let expected = match name {
+            "config_dump" | "edsz" | "ndsz" => 404,
+            "explain/proxy" => 200,
+            "explain/object" => 400,
+            "nacks" => 503,
+            _ => 403,
+        };
+        assert_eq!(tenant, expected, "{name}");
         assert!(![401, 403].contains(&ask(Some("istio-system"), name).await) || name == "force_disconnect", "{name}");
     }
 }
@@ -231,6 +238,14 @@ async fn a_dump_needs_a_proxy_that_is_connected() {
     let (status, body) = page(idle(true), "/debug/config_dump?proxyID=cart-1.shop").await;
     assert_eq!(status, 404);
     assert_eq!(body, "Proxy not connected to this Pilot instance. It may be connected to another instance.");
+}
+
+#[tokio::test]
+async fn an_explanation_needs_its_subject_and_a_proxy_may_be_elsewhere() {
+    assert_eq!(page(idle(true), "/debug/explain/proxy").await.0, 400);
+    assert_eq!(page(idle(true), "/debug/explain/object?kind=Nothing&name=shop/cart").await.0, 400);
+    assert_eq!(page(idle(true), "/debug/explain/object?kind=VirtualService&name=cart").await.0, 400);
+    assert_eq!(page(idle(true), "/debug/explain/proxy?proxyID=cart-1.shop").await, (200, "null".into()));
 }
 
 #[tokio::test]
