@@ -13,8 +13,6 @@ use xds::Connection;
 use crate::access::Access;
 use crate::actions::Action;
 use crate::config_dump::{self, Endpoints};
-use crate::doctor::collect;
-use crate::doctor::facts::Facts;
 use crate::page::Page;
 use crate::state::AdminState;
 use crate::{connections, envoy_filters, explain, explain_request, memory, pushes, registry, watches};
@@ -27,7 +25,7 @@ pub(crate) struct PageRequest<'a> {
 }
 
 /// The name and content of each page.
-pub(crate) const PAGES: [(&str, &str); 42] = [
+pub(crate) const PAGES: [(&str, &str); 44] = [
     ("adsz", "connected proxies and what each watches"),
     ("ambientz", "workloads, services and policies of ambient mode, which this version does not have"),
     ("authorizationz", "authorization policies by namespace"),
@@ -213,10 +211,6 @@ fn injection(state: &AdminState) -> Value {
 }
 
 fn facts(state: &AdminState, request: &PageRequest<'_>, pretty: bool) -> Page {
-    let mesh_state = state.mesh_state();
-    let (Some(objects), Some(mesh)) = (&mesh_state.objects, &mesh_state.mesh) else {
-        return Page::text(StatusCode::SERVICE_UNAVAILABLE, "the first load is not complete\n");
-    };
     let mut observed = BTreeMap::<String, BTreeSet<String>>::new();
     let pairs = request.parameters.get("use").map(String::as_str).unwrap_or_default().split(',');
     for (namespace, host) in pairs.filter_map(|pair| pair.split_once('/')) {
@@ -225,10 +219,10 @@ fn facts(state: &AdminState, request: &PageRequest<'_>, pretty: bool) -> Page {
         hosts.extend((!host.is_empty()).then(|| host.to_owned()));
     }
     let namespace = request.parameters.get("namespace").map(String::as_str);
-    let connections = state.server.connections.snapshot();
-    let facts = collect::facts(&state.effective, (objects, mesh), &connections, &observed, namespace);
-    let signing_key = state.server.signing_key.get().map(|key| key()).unwrap_or_default();
-    Page::json(pretty, &Facts { signing_key, ..facts })
+    match state.facts(&observed, namespace) {
+        Some(facts) => Page::json(pretty, &facts),
+        None => Page::text(StatusCode::SERVICE_UNAVAILABLE, "the first load is not complete\n"),
+    }
 }
 
 /// A tenant sees objects of its namespace, and its own proxies.

@@ -16,8 +16,10 @@ use crate::access::{Access, AccessControl};
 use crate::authorization::{AdminAuthorizer, AdminRequest};
 use crate::console::{self, ConvergenceHistory, Hub};
 use crate::debug_pages::{self, PageRequest};
-use crate::doctor::facts::EffectiveSettings;
+use crate::doctor::collect;
+use crate::doctor::facts::{EffectiveSettings, Facts};
 use crate::doctor::history::{self, SampleHistory};
+use crate::doctor::observed::ObservedCalls;
 use crate::hosts::OwnHosts;
 use crate::http::Peer;
 use crate::metrics::Exporter;
@@ -113,17 +115,17 @@ impl AdminState {
         }
     }
 
-    pub(crate) fn patch_reach(&self) -> Vec<views::PatchReach> {
-        self.server.views.as_ref().map(|views| views.patch_reach()).unwrap_or_default()
+    /// What doctor's checks read of the mesh. `None`: the first load is not complete.
+    pub(crate) fn facts(&self, observed: &ObservedCalls, namespace: Option<&str>) -> Option<Facts> {
+        let MeshState { objects: Some(objects), mesh: Some(mesh) } = self.mesh_state() else { return None };
+        let connections = self.server.connections.snapshot();
+        let facts = collect::facts(&self.effective, (&objects, &mesh), &connections, observed, namespace);
+        let signing_key = self.server.signing_key.get().map(|key| key()).unwrap_or_default();
+        Some(Facts { signing_key, ..facts })
     }
 
-    /// What the caller of a page may see, or the response that rejects it.
-    pub(crate) async fn access(&self, peer: Peer, uri: &Uri, headers: &HeaderMap) -> Result<Access, Page> {
-        match self.access_control.get() {
-            Some(control) => control.http(peer, uri, headers).await,
-            None if peer.is_loopback() => Ok(Access::All),
-            None => Err(Page::text(StatusCode::SERVICE_UNAVAILABLE, "the first load is not complete\n")),
-        }
+    pub(crate) fn patch_reach(&self) -> Vec<views::PatchReach> {
+        self.server.views.as_ref().map(|views| views.patch_reach()).unwrap_or_default()
     }
 
     /// The service account that may change something, or the response that rejects the request.

@@ -11,7 +11,8 @@ use xds::{Stage, SyncStatus};
 use super::change_log::ChangeLog;
 use super::proxy_rows::milliseconds;
 use super::reach::overall;
-use crate::doctor::{checks, collect, sample::MetricsSample, sample::SampleWindow};
+use crate::doctor::checks;
+use crate::doctor::sample::{MetricsSample, Observation, SampleWindow};
 use crate::metrics::ObjectStats;
 use crate::state::AdminState;
 use crate::watches;
@@ -145,9 +146,9 @@ fn health(state: &AdminState) -> Value {
 }
 
 fn doctor(state: &AdminState, window: &SampleWindow<'_>) -> Value {
-    let mesh_state = state.mesh_state();
-    let (Some(objects), Some(mesh)) = (&mesh_state.objects, &mesh_state.mesh) else { return Value::Null };
-    let connections = state.server.connections.snapshot();
-    let facts = collect::facts(&state.effective, objects, mesh, &connections, &BTreeMap::new());
-    json!({"at": milliseconds(SystemTime::now()), "checks": checks::all(&facts, window)})
+    let Some(facts) = state.facts(&BTreeMap::new(), None) else { return Value::Null };
+    let recent = || Observation::new(vec![(Duration::ZERO, window.before.clone()), (window.length, window.after.clone())]);
+    let kept = state.samples.page(Instant::now()).observation(window.after.clone());
+    let checks = checks::all(&facts, &kept.unwrap_or_else(recent));
+    json!({"at": milliseconds(SystemTime::now()), "checks": checks})
 }

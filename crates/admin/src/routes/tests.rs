@@ -60,6 +60,7 @@ fn idle(ready: bool) -> AdminState {
             replica_access: OnceLock::new(),
             leases: OnceLock::new(),
             injection: None,
+            signing_key: OnceLock::new(),
             draining: AtomicBool::new(false),
             ports_open: AtomicBool::new(true),
         }),
@@ -69,6 +70,7 @@ fn idle(ready: bool) -> AdminState {
         page_permits: Semaphore::new(PAGES_AT_A_TIME),
         metrics_permits: Semaphore::new(PAGES_AT_A_TIME),
         syncz: Mutex::default(),
+        samples: Default::default(),
         console: Default::default(),
         convergence: Default::default(),
     }
@@ -180,7 +182,7 @@ impl xds::Authenticator for TokenIsNamespace {
     fn on_denied(&self, _: &xds::Caller, _: &Node, _: &str) {}
 }
 
-/// Row A-09: a tenant sees five pages, the namespace of the control plane all, an unauthenticated caller none.
+/// Row A-09: a tenant sees eight pages, the namespace of the control plane all, an unauthenticated caller none.
 #[tokio::test]
 async fn remote_pages_depend_on_the_caller() {
     let control = control(Some(Arc::new(TokenIsNamespace)), AdminAuthorizer::off());
@@ -195,10 +197,13 @@ async fn remote_pages_depend_on_the_caller() {
     for (name, _) in PAGES {
         assert_eq!(ask(None, name).await, 401, "{name}");
         let tenant = ask(Some("shop"), name).await;
+        // Nobody is connected, no object is named, nothing is loaded.
         let expected = match name {
             "config_dump" | "edsz" | "ndsz" => 404,
             "plan" => 405,
-            "object_acks" => 400,
+            "object_acks" | "explain/object" => 400,
+            "explain/proxy" => 200,
+            "nacks" => 503,
             _ => 403,
         };
         assert_eq!(tenant, expected, "{name}");
@@ -240,6 +245,14 @@ async fn a_dump_needs_a_proxy_that_is_connected() {
     let (status, body) = page(idle(true), "/debug/config_dump?proxyID=cart-1.shop").await;
     assert_eq!(status, 404);
     assert_eq!(body, "Proxy not connected to this Pilot instance. It may be connected to another instance.");
+}
+
+#[tokio::test]
+async fn an_explanation_needs_its_subject_and_a_proxy_may_be_elsewhere() {
+    assert_eq!(page(idle(true), "/debug/explain/proxy").await.0, 400);
+    assert_eq!(page(idle(true), "/debug/explain/object?kind=Nothing&name=shop/cart").await.0, 400);
+    assert_eq!(page(idle(true), "/debug/explain/object?kind=VirtualService&name=cart").await.0, 400);
+    assert_eq!(page(idle(true), "/debug/explain/proxy?proxyID=cart-1.shop").await, (200, "null".into()));
 }
 
 #[tokio::test]
