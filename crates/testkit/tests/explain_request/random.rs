@@ -48,6 +48,10 @@ pub(crate) fn round(random: &mut Random, number: usize, issuer: &JwtIssuer) -> R
         let policy = json!({"outboundTrafficPolicy": {"mode": "REGISTRY_ONLY"}});
         objects.push(object("Sidecar", "networking", "default", policy));
     }
+    for host in ["one", "two", "three"] {
+        let rule = json!({"host": host, "trafficPolicy": one_request_per_connection()});
+        objects.push(object("DestinationRule", "networking", host, rule));
+    }
     for at in 0..random.below(3) {
         objects.push(object("AuthorizationPolicy", "security", &format!("p{at}"), authorization(random)));
     }
@@ -61,10 +65,16 @@ pub(crate) fn round(random: &mut Random, number: usize, issuer: &JwtIssuer) -> R
 fn destination(random: &mut Random) -> Value {
     let subset = |name: &str| json!({"name": name, "labels": {"version": name}});
     let mut rule = json!({"host": "web", "subsets": [subset("v1"), subset("v2"), subset("v3"), subset("v9")]});
+    rule["trafficPolicy"] = one_request_per_connection();
     if random.one_in(4) {
-        rule["trafficPolicy"] = json!({"tls": {"mode": random.pick(&["DISABLE", "ISTIO_MUTUAL"])}});
+        rule["trafficPolicy"]["tls"] = json!({"mode": random.pick(&["DISABLE", "ISTIO_MUTUAL"])});
     }
     rule
+}
+
+/// A connection that is kept stays with the filter chains of the round before, until its listener is drained.
+fn one_request_per_connection() -> Value {
+    json!({"connectionPool": {"http": {"maxRequestsPerConnection": 1}}})
 }
 
 fn gateway(random: &mut Random) -> Value {

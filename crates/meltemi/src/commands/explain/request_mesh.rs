@@ -58,7 +58,7 @@ impl FolderProxies {
         let settings = mesh_settings(source.mesh, &env.mesh);
         let loaded = input::read(InputArgs { path: source.config, kubeconfig: None, max_file_size: None }, &settings)?;
         let (environment, snapshot) = (Arc::new(settings.environment()), loaded.store.snapshot());
-        Ok(FolderProxies { mesh: Mesh::new(&snapshot, &environment), snapshot: snapshot.into(), environment })
+        Ok(FolderProxies { mesh: Mesh::new(&snapshot, &environment), snapshot, environment })
     }
 
     /// A Pod, or the first one that a Gateway of this name selects.
