@@ -16,6 +16,7 @@ use crate::authorization::AdminAuthorizer;
 use crate::debug_pages::PAGES;
 use crate::debug_stream::DebugStreamHandler;
 use crate::doctor::facts::EffectiveSettings;
+use crate::doctor::history::SampleHistory;
 use crate::hosts::OwnHosts;
 use crate::metrics::{Exporter, ExporterSettings};
 use crate::state::PAGES_AT_A_TIME;
@@ -58,6 +59,7 @@ fn idle(ready: bool) -> AdminState {
             rotation: OnceLock::new(),
             replicas: OnceLock::new(),
             replica_access: OnceLock::new(),
+            signing_key: OnceLock::new(),
             leases: OnceLock::new(),
             injection: None,
             signing_key: OnceLock::new(),
@@ -67,6 +69,7 @@ fn idle(ready: bool) -> AdminState {
         metrics_on_loopback_only: false,
         access_control: control(None, AdminAuthorizer::off()).into(),
         effective: EffectiveSettings::default(),
+        samples: SampleHistory::default(),
         page_permits: Semaphore::new(PAGES_AT_A_TIME),
         metrics_permits: Semaphore::new(PAGES_AT_A_TIME),
         syncz: Mutex::default(),
