@@ -47,7 +47,10 @@ pub(crate) fn check() -> Result<()> {
         return skip("comparing the console with its sources", &format!("Node {NODE} or newer is not here"));
     }
     packages()?;
-    progress::step("types of the console", &mut node(["node_modules/svelte-check/bin/svelte-check", "--fail-on-warnings"]))?;
+    progress::step(
+        "types of the console",
+        &mut node(["node_modules/svelte-check/bin/svelte-check", "--fail-on-warnings"]),
+    )?;
     progress::step("the console is what its sources build", &mut node(["build.js", "--check"]))
 }
 
@@ -82,7 +85,9 @@ fn has_node() -> bool {
 fn packages() -> Result<()> {
     let installed = folder().join("node_modules/.package-lock.json");
     let age = |path: PathBuf| path.metadata().and_then(|it| it.modified()).ok();
-    if age(installed).is_some_and(|installed| age(folder().join("package-lock.json")).is_some_and(|lock| lock <= installed)) {
+    if age(installed)
+        .is_some_and(|installed| age(folder().join("package-lock.json")).is_some_and(|lock| lock <= installed))
+    {
         return Ok(());
     }
     let mut command = Command::new("npm");

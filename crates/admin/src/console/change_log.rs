@@ -51,12 +51,7 @@ impl ChangeLog {
     }
 
     /// A row as it is in this round. `encode` is called only if the fingerprint is new.
-    pub(super) fn put(
-        &mut self,
-        key: &str,
-        fingerprint: u64,
-        encode: impl FnOnce() -> (Option<Arc<str>>, String),
-    ) {
+    pub(super) fn put(&mut self, key: &str, fingerprint: u64, encode: impl FnOnce() -> (Option<Arc<str>>, String)) {
         let round = self.round;
         if let Some(row) = self.rows.get_mut(key) {
             row.seen = round;

@@ -247,7 +247,11 @@ mod tests {
         let events = events([(Topic::Proxies, difference)].into_iter(), "e.7");
         let texts: Vec<&str> = events.iter().map(|event| std::str::from_utf8(event).unwrap()).collect();
         assert_eq!(texts.len(), 3);
-        assert!(texts[0].starts_with("event: proxies\ndata: {\"reset\":true,\"removed\":[],\"rows\":[0,1,"), "{}", texts[0]);
+        assert!(
+            texts[0].starts_with("event: proxies\ndata: {\"reset\":true,\"removed\":[],\"rows\":[0,1,"),
+            "{}",
+            texts[0]
+        );
         assert_eq!(texts[1], format!("event: proxies\ndata: {{\"reset\":false,\"removed\":[],\"rows\":[{ROWS}]}}\n\n"));
         assert_eq!(texts[2], "id: e.7\nevent: complete\ndata: {}\n\n");
     }
@@ -256,7 +260,9 @@ mod tests {
     fn a_cursor_of_another_process_is_not_used() {
         let hub = Hub::default();
         hub.publish(9);
-        let of = |text: String| hub.cursor(&HeaderMap::from_iter([("last-event-id".parse().unwrap(), text.parse().unwrap())]));
+        let of = |text: String| {
+            hub.cursor(&HeaderMap::from_iter([("last-event-id".parse().unwrap(), text.parse().unwrap())]))
+        };
         assert_eq!(of(format!("{}.4", hub.epoch)), Some(4));
         assert_eq!((of("other.4".to_owned()), of(format!("{}.10", hub.epoch)), of("x".to_owned())), (None, None, None));
     }

@@ -81,9 +81,8 @@ pub(super) fn one(state: &AdminState, parameters: &HashMap<String, String>, acce
         .map(|diagnostic| note(&diagnostic))
         .collect();
     let metas = objects.metas();
-    let meta = metas.iter().find(|(kind, meta)| {
-        *kind == id.kind && meta.namespace == id.namespace && meta.name == id.name
-    });
+    let meta =
+        metas.iter().find(|(kind, meta)| *kind == id.kind && meta.namespace == id.namespace && meta.name == id.name);
     if meta.is_none() && notes.is_empty() {
         return Page::text(StatusCode::NOT_FOUND, "there is no such object\n");
     }
@@ -114,7 +113,8 @@ fn note(diagnostic: &Diagnostic) -> Value {
 /// Those that the server logs.
 fn all_diagnostics(objects: &Snapshot, views: &Views) -> impl Iterator<Item = Diagnostic> {
     let of_mesh = views.mesh().into_iter();
-    let of_mesh = of_mesh.flat_map(|mesh| mesh.diagnostics().into_iter().chain(mesh.policy_diagnostics()).collect::<Vec<_>>());
+    let of_mesh =
+        of_mesh.flat_map(|mesh| mesh.diagnostics().into_iter().chain(mesh.policy_diagnostics()).collect::<Vec<_>>());
     objects.diagnostics.clone().into_iter().chain(of_mesh).chain(views.translation_diagnostics())
 }
 

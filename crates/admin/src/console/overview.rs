@@ -126,9 +126,8 @@ fn health(state: &AdminState) -> Value {
     let mut counts = [0usize; 4];
     state.server.connections.for_each_watched(|_, watched| counts[overall(watched) as usize] += 1);
     let objects = state.server.metrics.objects.snapshot();
-    let count = |severity| {
-        objects.as_ref().map(|it| it.diagnostics.iter().filter(|note| note.severity == severity).count())
-    };
+    let count =
+        |severity| objects.as_ref().map(|it| it.diagnostics.iter().filter(|note| note.severity == severity).count());
     let watches = state.server.watches.as_ref().map(|health| watches::page(health, SystemTime::now()));
     json!({
         "ready": state.server.provider.ready(),

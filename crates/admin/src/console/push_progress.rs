@@ -52,7 +52,9 @@ pub(super) fn page(state: &AdminState, parameters: &HashMap<String, String>, acc
     };
     let mut proxies = reached(state, push.id);
     let found = proxies.len();
-    proxies.sort_by(|a, b| rank(b).cmp(&rank(a)).then_with(|| a.sent_at.cmp(&b.sent_at)).then_with(|| a.proxy.cmp(&b.proxy)));
+    proxies.sort_by(|a, b| {
+        rank(b).cmp(&rank(a)).then_with(|| a.sent_at.cmp(&b.sent_at)).then_with(|| a.proxy.cmp(&b.proxy))
+    });
     proxies.truncate(MAX_LISTED);
     Page::json(false, &PushPage { push, found, proxies })
 }
@@ -60,11 +62,7 @@ pub(super) fn page(state: &AdminState, parameters: &HashMap<String, String>, acc
 /// Rejected first, then unanswered.
 fn rank(proxy: &ReachedProxy) -> u8 {
     let has = |status: SyncStatus| proxy.types.values().any(|it| *it == status as u8);
-    if has(SyncStatus::Error) {
-        2
-    } else {
-        u8::from(has(SyncStatus::Stale))
-    }
+    if has(SyncStatus::Error) { 2 } else { u8::from(has(SyncStatus::Stale)) }
 }
 
 fn reached(state: &AdminState, id: u64) -> Vec<ReachedProxy> {

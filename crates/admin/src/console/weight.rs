@@ -13,7 +13,7 @@ use crate::page::Page;
 use crate::registry::placement_of;
 use crate::state::AdminState;
 
-/// For all classes; what is not weighed by then is said.
+/// For all classes; how many were not weighed by then is reported.
 const BUDGET: Duration = Duration::from_secs(2);
 const TYPES: [TypeUrl; 4] = [TypeUrl::Listener, TypeUrl::Route, TypeUrl::Cluster, TypeUrl::Endpoints];
 
