@@ -14,7 +14,6 @@ use config::store::{Name, Snapshot};
 use ipnet::IpNet;
 
 use crate::environment::Environment;
-use crate::proxy::ProxyKind;
 use crate::service::kubernetes_host;
 use crate::workload::{self, NETWORK};
 
@@ -31,7 +30,7 @@ pub struct NetworkGateway {
     /// Empty: from MeshNetworks, which does not tell the cluster.
     pub cluster: Arc<str>,
     pub address: GatewayAddress,
-    /// `None`: only for HBONE; it still counts when weights are split.
+    /// `None`: only for HBONE, which nobody uses here; it still counts when weights are split.
     pub port: Option<u16>,
 }
 
@@ -198,14 +197,12 @@ impl NetworkGateways {
         self.by_network.values().flatten()
     }
 
-    /// The gateways to endpoints of a network in a cluster: those of the same cluster, else all of the network. Only sidecars leave out those
-    /// without a port for them. As in istiod.
-    pub fn for_network(&self, network: &str, cluster: &str, client: ProxyKind) -> Vec<&NetworkGateway> {
+    /// The gateways to endpoints of a network in a cluster: those of the same cluster, else all of the network.
+    pub fn for_network(&self, network: &str, cluster: &str) -> Vec<&NetworkGateway> {
         let all = self.by_network.get(network).map(Vec::as_slice).unwrap_or_default();
         let near: Vec<_> = all.iter().filter(|gateway| *gateway.cluster == *cluster).collect();
         let chosen = if near.is_empty() { all.iter().collect() } else { near };
-        let takes = |gateway: &&NetworkGateway| client == ProxyKind::Gateway || gateway.port.is_some();
-        chosen.into_iter().filter(takes).collect()
+        chosen.into_iter().filter(|gateway| gateway.port.is_some()).collect()
     }
 }
 
@@ -295,17 +292,16 @@ mod tests {
             gateway("b", "y", 3),
         ]);
         assert_eq!(gateways.scale(), 6);
-        let count = |cluster: &str| gateways.for_network("b", cluster, ProxyKind::Sidecar).len();
-        assert_eq!(count("y"), 1, "those of the endpoint's cluster");
-        assert_eq!(count("z"), 3, "else all of the network");
+        assert_eq!(gateways.for_network("b", "y").len(), 1, "those of the endpoint's cluster");
+        assert_eq!(gateways.for_network("b", "z").len(), 3, "else all of the network");
     }
 
     #[test]
-    fn sidecars_leave_out_gateways_for_hbone_alone_and_gateways_do_not() {
+    fn a_gateway_for_hbone_alone_is_no_endpoint_and_counts_for_the_scale() {
         let tunnel = NetworkGateway { port: None, ..gateway("a", "x", 1) };
         let gateways = NetworkGateways::new(vec![tunnel, gateway("a", "x", 2)]);
-        let count = |client| gateways.for_network("a", "x", client).len();
-        assert_eq!((count(ProxyKind::Sidecar), count(ProxyKind::Gateway)), (1, 2));
+        let addresses: Vec<_> = gateways.for_network("a", "x").iter().map(|it| it.address.to_string()).collect();
+        assert_eq!((addresses, gateways.scale()), (vec!["10.0.0.2".to_owned()], 2));
     }
 
     #[test]

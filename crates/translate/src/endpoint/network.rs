@@ -14,8 +14,7 @@ pub(super) fn members<'a>(selection: EndpointSelection<'a>, endpoints: &[&'a End
     let mut members = Vec::new();
     let mut network_gateways: BTreeMap<(String, Option<u16>), Member<'a>> = BTreeMap::new();
     for &endpoint in endpoints {
-        let client = selection.placement.proxy.kind;
-        let gateways = all.for_network(&endpoint.network, &selection.mesh.env.cluster_id, client);
+        let gateways = all.for_network(&endpoint.network, &selection.mesh.env.cluster_id);
         // A client without a network uses the gateway if there is one.
         let without_network = selection.placement.proxy.metadata.network.is_empty() && !endpoint.network.is_empty();
         let near = !without_network && selection.placement.is_in_network(&endpoint.network);
