@@ -28,12 +28,12 @@ pub(super) fn check(mesh: &Mesh, references: &ReferenceIndex<'_>, diagnostics: &
         let named: Vec<Name> = selecting.filter(|it| !it.spec.selector.is_empty()).map(|it| name(&it.meta)).collect();
         if !named.is_empty() {
             with_pods.extend(named);
-            conflicts.add(&pod.meta.namespace, labels, ports(pod, references));
+            conflicts.add(&pod.meta.namespace, labels, &ports(pod, references));
         }
     }
     for (name, object) in &mesh.objects.gateways {
         if !object.spec.selector.is_empty() && !with_pods.contains(name) {
-            conflicts.add(&name.namespace, &object.spec.selector, BTreeMap::new());
+            conflicts.add(&name.namespace, &object.spec.selector, &BTreeMap::new());
         }
     }
     for (name, field, what) in conflicts.found {
@@ -52,7 +52,7 @@ struct Conflicts<'a> {
 }
 
 impl Conflicts<'_> {
-    fn add(&mut self, namespace: &Arc<str>, labels: &Labels, ports: BTreeMap<u16, u16>) {
+    fn add(&mut self, namespace: &Arc<str>, labels: &Labels, ports: &BTreeMap<u16, u16>) {
         let Mesh { gateways, env, .. } = self.mesh;
         let asked = labels.iter().filter(|(key, _)| gateways.label_keys.contains(*key));
         let asked = asked.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
@@ -60,7 +60,7 @@ impl Conflicts<'_> {
         if !self.seen.insert((within, asked, ports.clone())) {
             return;
         }
-        for diagnostic in gateways.left_out(env, namespace, labels, &ports) {
+        for diagnostic in gateways.left_out(env, namespace, labels, ports) {
             let Some(object) = diagnostic.object else { continue };
             let name = Name { namespace: object.namespace, name: object.name };
             self.found.insert((name, diagnostic.field, diagnostic.what));
