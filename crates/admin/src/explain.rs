@@ -87,7 +87,7 @@ fn explained_object(
 ) -> ObjectExplanation {
     let named = id.to_string();
     let mut index = HeldIndex { object: &named, known: HashMap::new() };
-    let reached: Vec<(&Connection, Vec<(TypeUrl, Arc<str>)>)> = connections
+    let reached: Vec<_> = connections
         .iter()
         .map(|connection| (connection, index.of(connection)))
         .filter(|(connection, resources)| !resources.is_empty() && served_proxy(connection.class.as_ref()).is_some())

@@ -238,7 +238,7 @@ impl GroupReport {
 
 /// Most proxies first.
 fn workloads(proxies: &[Arc<Proxy>], mesh: &Mesh) -> Vec<PlannedWorkload> {
-    let mut found: BTreeMap<(Arc<str>, Arc<str>, &'static str), Vec<String>> = BTreeMap::new();
+    let mut found = BTreeMap::<_, Vec<String>>::new();
     for proxy in proxies {
         let kind = match proxy.kind {
             ProxyKind::Sidecar => "sidecar",
@@ -247,7 +247,7 @@ fn workloads(proxies: &[Arc<Proxy>], mesh: &Mesh) -> Vec<PlannedWorkload> {
         let key = (proxy.namespace.clone(), workload_name(proxy, mesh), kind);
         found.entry(key).or_default().push(proxy.id.to_string());
     }
-    let workload = |((namespace, workload, kind), mut names): ((Arc<str>, Arc<str>, &str), Vec<String>)| {
+    let workloads = found.into_iter().map(|((namespace, workload, kind), mut names)| {
         let proxies = names.len();
         names.sort_unstable();
         names.truncate(NAMES);
@@ -258,8 +258,8 @@ fn workloads(proxies: &[Arc<Proxy>], mesh: &Mesh) -> Vec<PlannedWorkload> {
             proxies,
             names,
         }
-    };
-    let mut workloads: Vec<PlannedWorkload> = found.into_iter().map(workload).collect();
+    });
+    let mut workloads: Vec<PlannedWorkload> = workloads.collect();
     workloads.sort_by_key(|it| Reverse(it.proxies));
     workloads
 }
@@ -311,7 +311,7 @@ impl ResourceReports {
                 TypeUrl::Listener => requests::policy_changes(old.as_ref(), new.as_ref()),
                 _ => Vec::new(),
             });
-            report.resources.push(ResourceChange::new(change, old, new, self.detail));
+            report.resources.push(ResourceChange::new(change, old.as_ref(), new, self.detail));
         }
         let report = Arc::new(report);
         self.known.insert(Arc::as_ptr(part), report.clone());
@@ -329,8 +329,8 @@ fn message(resource: &Resource) -> Option<Value> {
 }
 
 impl ResourceChange {
-    fn new(change: &PlannedChange, old: Option<Value>, new: Option<Value>, detail: PlanDetail) -> ResourceChange {
-        let mut fields = match (&old, &new) {
+    fn new(change: &PlannedChange, old: Option<&Value>, new: Option<Value>, detail: PlanDetail) -> ResourceChange {
+        let mut fields = match (old, &new) {
             (Some(old), Some(new)) => difference::field_changes(old, new),
             _ => Vec::new(),
         };

@@ -208,7 +208,6 @@ impl StatusWriter {
     }
 
     /// Returns whether the status of an object is to be written in a moment.
-
     async fn write_all(
         &self,
         Judged { snapshot, verdicts, .. }: &Judged,

@@ -75,10 +75,7 @@ pub(crate) fn choose<'a>(listener: &'a Listener, connection: &Connection) -> Cho
 }
 
 /// Those of the highest rank; without a rank a chain does not match.
-fn most_specific<'a>(
-    chains: Vec<&'a FilterChain>,
-    rank: impl Fn(&FilterChainMatch) -> Option<usize>,
-) -> Vec<&'a FilterChain> {
+fn most_specific(chains: Vec<&FilterChain>, rank: impl Fn(&FilterChainMatch) -> Option<usize>) -> Vec<&FilterChain> {
     let empty = FilterChainMatch::default();
     let ranked: Vec<(&FilterChain, usize)> = chains
         .into_iter()

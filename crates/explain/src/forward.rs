@@ -75,7 +75,7 @@ impl Walk<'_> {
         let mut step =
             HopStep::new("cluster", name).of(forward.proxy.objects::<Cluster>(name, cluster.metadata.as_ref()));
         if *percent < 100.0 {
-            step = step.because(format!("weight: {:.2} % of the requests", percent));
+            step = step.because(format!("weight: {percent:.2} % of the requests"));
         }
         let (service, subset) = names(forward.proxy, name);
         step.reasons.extend(subset.iter().map(|subset| format!("subset {subset} of {service}")));

@@ -31,7 +31,7 @@ pub(crate) fn find<'a>(routes: &'a RouteConfiguration, authority: &str) -> Optio
 pub(crate) fn without_port(authority: &str) -> &str {
     match authority.rsplit_once(':') {
         Some((host, port))
-            if port.bytes().all(|byte| byte.is_ascii_digit()) && !(host.contains(':') && !host.ends_with(']')) =>
+            if port.bytes().all(|byte| byte.is_ascii_digit()) && (!host.contains(':') || host.ends_with(']')) =>
         {
             host
         }

@@ -52,7 +52,7 @@ fn run(args: Args) -> Result<Outcome> {
         }
         Command::Check(args) => commands::check::run(args, &env),
         Command::Render(args) => commands::render::run(args, &env),
-        Command::Plan(args) => commands::plan::run(*args, &env),
+        Command::Plan(args) => commands::plan::run(&args, &env),
         Command::Wait(args) => commands::wait::run(&args),
         Command::Bootstrap(args) => commands::bootstrap::run(*args, &env),
         Command::Agent(args) => commands::agent::run(*args, &env),

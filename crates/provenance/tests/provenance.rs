@@ -34,12 +34,12 @@ fn web() -> Arc<Proxy> {
         metadata: json!({"NAMESPACE": "shop", "LABELS": {"app": "web"}}),
         ..NodeInfo::default()
     };
-    Arc::new(Proxy::new(&node).unwrap())
+    Arc::new(Proxy::new(&node).expect("well-formed"))
 }
 
 /// An object of Istio's kinds; a later `created` is younger.
 fn object(group: &str, kind: &str, name: &str, created: u8, spec: &str) -> String {
-    let (namespace, name) = name.split_once('/').unwrap();
+    let (namespace, name) = name.split_once('/').expect("NAMESPACE/NAME");
     format!(
         "{{apiVersion: {group}.istio.io/v1, kind: {kind}, metadata: {{name: {name}, namespace: {namespace}, creationTimestamp: \
          \"2026-01-{created:02}T00:00:00Z\"}}, spec: {spec}}}\n---\n"
@@ -65,7 +65,7 @@ fn check(mesh: &Mesh, about: &str, winner: &str, loser: &str, reason: &str) {
 }
 
 fn resource(mesh: &Mesh, kind: TypeUrl, name: &str) -> ResourceExplanation {
-    explain_resource(mesh, &web(), kind, name, &|_, _| None).unwrap()
+    explain_resource(mesh, &web(), kind, name, &|_, _| None).expect("the proxy has it")
 }
 
 const ROUTE: &str = "{hosts: [cart], http: [{name: a, timeout: 3s, route: [{destination: {host: cart}}]}]}";

@@ -120,7 +120,8 @@ fn puts(text: &str) -> Vec<Update> {
 fn edits(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group(format!("edits/{WORKLOADS} proxies"));
     group.sample_size(10);
-    let edits: [(&str, fn(&str, usize) -> String); 2] = [("EnvoyFilter", filter), ("AuthorizationPolicy", policy)];
+    type ObjectText = fn(&str, usize) -> String;
+    let edits: [(&str, ObjectText); 2] = [("EnvoyFilter", filter), ("AuthorizationPolicy", policy)];
     for (kind, object) in edits {
         for (scope, namespace) in [("the mesh", "istio-system"), ("one namespace", "ns0")] {
             for (templates, more) in [("", ""), (", no templates", MERGE)] {

@@ -146,7 +146,10 @@ mod tests {
     fn every_dependency_has_a_row() {
         assert!(found("| `anyhow` | errors |\n| `odd` | x |\n").is_empty());
         assert_eq!(found("| `odd` | x |\n"), ["Cargo.toml:2 anyhow is not in docs/internals/dependencies.md"]);
-        assert_eq!(found("| `anyhow` | x |\n"), ["crates/ours/Cargo.toml:6 odd is not in docs/internals/dependencies.md"]);
+        assert_eq!(
+            found("| `anyhow` | x |\n"),
+            ["crates/ours/Cargo.toml:6 odd is not in docs/internals/dependencies.md"]
+        );
     }
 
     #[test]

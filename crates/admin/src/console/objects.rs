@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use axum::http::StatusCode;
-use config::diagnostic::{Diagnostic, ObjectId, Severity};
+use config::diagnostic::{Diagnostic, Location, ObjectId, Severity};
 use config::kind::Kind;
 use config::store::Snapshot;
 use serde_json::{Value, json};
@@ -42,17 +42,15 @@ pub(super) fn list(state: &AdminState, access: &Access) -> Page {
             continue;
         }
         let reached = reach.as_ref().map(|reach| reach.of(&id.to_string()));
-        rows.push(row(&id, &notes, reached, meta.at.as_ref().map(ToString::to_string)));
+        rows.push(row(&id, &notes, reached, meta.at.as_ref()));
     }
     // Rejected as a whole: there is a diagnostic, and no object.
-    rows.extend(diagnostics.iter().map(|(id, notes)| {
-        let at = notes.iter().find_map(|note| note.at.as_ref()).map(ToString::to_string);
-        row(id, notes, None, at)
-    }));
+    let first_place = |notes: &[Diagnostic]| notes.iter().find_map(|note| note.at.clone());
+    rows.extend(diagnostics.iter().map(|(id, notes)| row(id, notes, None, first_place(notes).as_ref())));
     Page::json(false, &json!({"rows": rows, "counted": counted, "notes": unattached, "seq": objects.seq}))
 }
 
-fn row(id: &ObjectId, notes: &[Diagnostic], reached: Option<usize>, at: Option<String>) -> Value {
+fn row(id: &ObjectId, notes: &[Diagnostic], reached: Option<usize>, at: Option<&Location>) -> Value {
     let count = |severity| notes.iter().filter(|note| note.severity == severity).count();
     json!([
         id.kind.name(),
@@ -61,7 +59,7 @@ fn row(id: &ObjectId, notes: &[Diagnostic], reached: Option<usize>, at: Option<S
         count(Severity::Error),
         count(Severity::Warning),
         reached,
-        at,
+        at.map(ToString::to_string),
         notes.first().map(|note| &note.what),
     ])
 }

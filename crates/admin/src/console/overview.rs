@@ -46,11 +46,11 @@ impl Overview {
         }
         let (first, last) = (&self.samples[0], &self.samples[self.samples.len() - 1]);
         let window = SampleWindow { before: &first.1, after: &last.1, length: last.0.duration_since(first.0) };
-        log.put_text("now", row("now", figures(state, &window)));
-        log.put_text("health", row("health", health(state)));
-        log.put_text("heat", row("heat", json!(state.convergence.heat_map())));
+        log.put_text("now", row("now", &figures(state, &window)));
+        log.put_text("health", row("health", &health(state)));
+        log.put_text("heat", row("heat", &json!(state.convergence.heat_map())));
         if let Some(balancer) = state.server.replicas.get() {
-            log.put_text("replicas", row("replicas", json!(balancer.statuses())));
+            log.put_text("replicas", row("replicas", &json!(balancer.statuses())));
         }
         if self.doctor.as_ref().is_none_or(|doctor| doctor.due <= now) && window.length >= INTERVAL_OF_RATES {
             let findings = doctor(state, &window);
@@ -58,7 +58,7 @@ impl Overview {
             self.doctor = Some(Doctor { due: now + DOCTOR_INTERVAL.max(took * DOCTOR_REST), findings });
         }
         if let Some(doctor) = &self.doctor {
-            log.put_text("doctor", row("doctor", doctor.findings.clone()));
+            log.put_text("doctor", row("doctor", &doctor.findings));
         }
     }
 }
@@ -66,7 +66,7 @@ impl Overview {
 /// Below this the doctor's rates say nothing.
 const INTERVAL_OF_RATES: Duration = Duration::from_secs(3);
 
-fn row(name: &str, value: Value) -> String {
+fn row(name: &str, value: &Value) -> String {
     json!([name, value]).to_string()
 }
 
@@ -146,7 +146,8 @@ fn health(state: &AdminState) -> Value {
 
 fn doctor(state: &AdminState, window: &SampleWindow<'_>) -> Value {
     let Some(facts) = state.facts(&BTreeMap::new(), None) else { return Value::Null };
-    let recent = || Observation::new(vec![(Duration::ZERO, window.before.clone()), (window.length, window.after.clone())]);
+    let recent =
+        || Observation::new(vec![(Duration::ZERO, window.before.clone()), (window.length, window.after.clone())]);
     let kept = state.samples.page(Instant::now()).observation(window.after.clone());
     let checks = checks::all(&facts, &kept.unwrap_or_else(recent));
     json!({"at": milliseconds(SystemTime::now()), "checks": checks})

@@ -87,23 +87,33 @@ fn zombies(objects: &Snapshot, mesh: &Arc<Mesh>, connections: &[Connection]) -> 
     names(connections.iter().filter(|it| !has_workload(it)))
 }
 
+/// Of one reason to reject a type.
+#[derive(Default)]
+struct Causes {
+    objects: BTreeSet<String>,
+    proxies: Vec<String>,
+}
+
 fn rejections(connections: &[Connection]) -> Vec<Rejection> {
-    let mut causes: BTreeMap<(&str, String), (BTreeSet<String>, Vec<String>)> = BTreeMap::new();
+    let mut causes: BTreeMap<(&str, String), Causes> = BTreeMap::new();
     for connection in connections {
         for watched in &connection.watched {
             let Some(error) = &watched.last_error else { continue };
             let reason = error.split_whitespace().collect::<Vec<_>>().join(" ");
-            let (objects, proxies) = causes.entry((watched.kind.short(), reason)).or_default();
-            proxies.push(connection.proxy.id.clone());
+            let causes = causes.entry((watched.kind.short(), reason)).or_default();
+            causes.proxies.push(connection.proxy.id.clone());
             let behind = connection.class.since(watched.kind, watched.position);
             let named = behind.changed.iter().filter(|it| xds::mentions_name(error, &it.name));
-            objects.extend(named.flat_map(|it| &it.provenance).map(ToString::to_string));
+            causes.objects.extend(named.flat_map(|it| &it.provenance).map(ToString::to_string));
         }
     }
-    let rejection = |((kind, reason), (objects, proxies)): ((&str, String), (BTreeSet<String>, Vec<String>))| {
-        Rejection { kind: kind.to_owned(), reason, objects: objects.into_iter().collect(), proxies }
-    };
-    causes.into_iter().map(rejection).collect()
+    let of_kinds = causes.into_iter().map(|((kind, reason), causes)| Rejection {
+        kind: kind.to_owned(),
+        reason,
+        objects: causes.objects.into_iter().collect(),
+        proxies: causes.proxies,
+    });
+    of_kinds.collect()
 }
 
 /// In the root namespace and without a selector: they are merged into every proxy's configuration.

@@ -62,7 +62,6 @@ fn idle(ready: bool) -> AdminState {
             signing_key: OnceLock::new(),
             leases: OnceLock::new(),
             injection: None,
-            signing_key: OnceLock::new(),
             draining: AtomicBool::new(false),
             ports_open: AtomicBool::new(true),
         }),
@@ -73,7 +72,6 @@ fn idle(ready: bool) -> AdminState {
         page_permits: Semaphore::new(PAGES_AT_A_TIME),
         metrics_permits: Semaphore::new(PAGES_AT_A_TIME),
         syncz: Mutex::default(),
-        samples: Default::default(),
         console: Default::default(),
         convergence: Default::default(),
     }

@@ -12,11 +12,11 @@ use super::object_text::ObjectText;
 use super::{Outcome, print};
 use crate::args::{Env, Listing, Plan};
 
-pub(crate) fn run(args: Plan, env: &Env) -> Result<Outcome> {
+pub(crate) fn run(args: &Plan, env: &Env) -> Result<Outcome> {
     let objects = ObjectText::read(&args.filename)?;
     let report = match args.path.clone() {
-        Some(path) => offline::report(path, &objects.text, &args, env)?,
-        None => of_server(&args, &objects)?,
+        Some(path) => offline::report(path, &objects.text, args, env)?,
+        None => of_server(args, &objects)?,
     };
     match args.output {
         Listing::Json => print(&format!("{:#}\n", document(&report, &objects)?)),

@@ -69,7 +69,7 @@ fn service_entry(snapshot: &Snapshot, service: &Service, into: &str) -> Result<V
         // Its pods are found by DNS.
         (Resolution::Passthrough, _) => {
             spec["resolution"] = json!("DNS");
-            spec["endpoints"] = json!([endpoint(&service.host.to_string())]);
+            spec["endpoints"] = json!([endpoint(service.host.as_ref())]);
         }
         (Resolution::Alias(host), _) => return Err(format!("it is an alias of {host}")),
         _ => return Err("it has no address".to_owned()),

@@ -26,7 +26,10 @@ pub(crate) struct RandomRequest {
 }
 
 fn object(kind: &str, group: &str, name: &str, spec: Value) -> Value {
-    json!({"apiVersion": format!("{group}.istio.io/v1"), "kind": kind, "metadata": {"name": name, "namespace": "shop"}, "spec": spec})
+    let metadata = json!({"name": name, "namespace": "shop"});
+    let mut object = json!({"apiVersion": format!("{group}.istio.io/v1"), "kind": kind, "metadata": metadata});
+    object["spec"] = spec;
+    object
 }
 
 /// `number` marks the round in the routes of `one` and in a policy of all workloads.

@@ -204,7 +204,10 @@ impl Metrics {
     /// ACKs by the time since their change: the upper bounds in seconds, and how many there were up to each since the start.
     pub fn convergence(&self) -> Vec<(f64, u64)> {
         let families = self.convergence.collect();
-        let histograms = families.iter().flat_map(|family| family.get_metric()).map(|metric| metric.get_histogram());
+        let histograms = families
+            .iter()
+            .flat_map(prometheus::proto::MetricFamily::get_metric)
+            .map(prometheus::proto::Metric::get_histogram);
         let buckets = histograms.flat_map(|histogram| {
             let finite = histogram.get_bucket().iter().map(|bucket| (bucket.upper_bound(), bucket.cumulative_count()));
             finite.chain([(f64::INFINITY, histogram.get_sample_count())]).collect::<Vec<_>>()

@@ -12,7 +12,7 @@ pub(super) fn run(args: ExplainRequest, env: &Env) -> Result<Outcome> {
     let request = planned(&args)?;
     let (output, from, gateway) = (args.output, args.from, args.gateway);
     let proxies = if args.source.config.is_some() {
-        RequestProxies::Folder(FolderProxies::new(args.source, env)?)
+        RequestProxies::Folder(Box::new(FolderProxies::new(args.source, env)?))
     } else {
         RequestProxies::Server(ServerProxies::new(args.source)?)
     };

@@ -17,7 +17,7 @@ use crate::commands::input;
 use crate::settings::mesh_settings;
 
 pub(super) enum RequestProxies {
-    Folder(FolderProxies),
+    Folder(Box<FolderProxies>),
     Server(ServerProxies),
 }
 
