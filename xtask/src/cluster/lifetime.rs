@@ -213,3 +213,17 @@ fn remove_group(group: &Path) -> std::io::Result<()> {
     }
     fs::remove_dir(group)
 }
+
+#[cfg(test)]
+mod tests {
+    /// /var/lib and /run are the node's own, and go with it; all other folders are the machine's.
+    #[test]
+    fn containerd_writes_into_folders_of_the_node_only() {
+        let config = include_str!("../../cluster/containerd.toml");
+        let value = |key: &str| config.lines().find_map(|line| line.strip_prefix(key)).expect(key);
+        for key in ["root = ", "state = ", "address = ", "path = "] {
+            let path = value(key).trim_matches('"');
+            assert!(path.starts_with("/var/lib/") || path.starts_with("/run/"), "{key}{path}");
+        }
+    }
+}

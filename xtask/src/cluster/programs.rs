@@ -95,8 +95,12 @@ fn version() -> String {
 
 /// With the plugins of our own configuration only: all of them would take minutes.
 fn coredns(folder: &Path) -> Result<()> {
-    // Required, not fetched by `go get`: that would download what all plugins need, hundreds of megabytes of clouds' libraries.
-    let dir = reference::module_with("coredns", &format!("require github.com/coredns/coredns {COREDNS}\n"))?;
+    // Required, not fetched by `go get`: that would download what all plugins need, hundreds of megabytes of clouds' libraries. And with the
+    // libraries of the Kubernetes that is built, which then need not be compiled again.
+    let libraries = ["api", "apimachinery", "client-go"];
+    let published = KUBERNETES.replacen("1.", "v0.", 1);
+    let same = libraries.map(|name| format!("require k8s.io/{name} {published}\n")).concat();
+    let dir = reference::module_with("coredns", &format!("require github.com/coredns/coredns {COREDNS}\n{same}"))?;
     let imports: String = PLUGINS.map(|name| format!("\t_ \"github.com/coredns/coredns/plugin/{name}\"\n")).concat();
     let order = PLUGINS.map(|name| format!("{name:?}")).join(", ");
     let main = format!(
