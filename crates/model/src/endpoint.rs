@@ -195,9 +195,9 @@ fn add_kubernetes(found: &mut ServiceEndpoints, service: &Service, mesh: &Mesh) 
     }
 }
 
-/// Pods that a ServiceEntry selects; pods that are not ready are left out.
+/// Pods that a ServiceEntry selects.
 pub(crate) fn add_pods_of_entry(found: &mut ServiceEndpoints, service: &Service, mesh: &Mesh) {
-    for pod in selected_pods(service, mesh).filter(|pod| pod_health(pod) == Health::Ready) {
+    for pod in selected_pods(service, mesh).filter(|pod| serves_entries(pod)) {
         let Some(workload) = mesh.workloads.named(&pod.meta.namespace, &pod.meta.name) else { continue };
         let workload = service_entry_endpoint::workload_of_entry(&workload, &pod.meta.name);
         for port in &service.ports {
@@ -342,6 +342,11 @@ fn selected_pods<'a>(service: &'a Service, mesh: &'a Mesh) -> impl Iterator<Item
     let first = Name { namespace: service.namespace.clone(), name: Arc::from("") };
     let own = mesh.objects.pods.range(first..).take_while(|(key, _)| key.namespace == service.namespace);
     own.map(|(_, pod)| pod).filter(|pod| service.selects(&pod.meta.labels))
+}
+
+/// A ServiceEntry selects ready pods only, as endpoints and for the inbound ports of their proxies. As in istiod.
+pub(crate) fn serves_entries(pod: &Object<Pod>) -> bool {
+    pod_health(pod) == Health::Ready
 }
 
 fn pod_health(pod: &Object<Pod>) -> Health {

@@ -399,7 +399,7 @@ impl Mesh {
     fn selected_targets(&self, proxy: &Proxy) -> Vec<InboundTarget> {
         let mut targets = self.service_targets(proxy);
         let entries = || self.entry_services.in_namespace(&proxy.namespace);
-        if let Some(pod) = self.pod_of(proxy) {
+        if let Some(pod) = self.pod_of(proxy).filter(|pod| endpoint::serves_entries(pod)) {
             let number = |port: &Port| endpoint::entry_port(port, &pod.spec);
             targets.extend(selecting_targets(entries(), &pod.meta.labels, number));
         }

@@ -10,6 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 use testkit::ads::AdsClient;
+use testkit::process::Process;
 use testkit::wait::{DEADLINE, eventually, eventually_blocking};
 use wire::envoy::config::core::v3::Node;
 
@@ -114,6 +115,22 @@ pub(crate) fn put(dir: &TempDir, name: &str, text: &str) {
     let aside = dir.path().join("aside");
     std::fs::write(&aside, text).expect("a file");
     std::fs::rename(&aside, dir.path().join(name)).expect("another name");
+}
+
+#[test]
+fn the_log_of_a_server_in_a_file_has_no_colours() {
+    let (dir, logs) = (folder(&[("shop.yaml", SHOP)]), folder(&[]));
+    let log = logs.path().join("log");
+    let mut command = Command::new(PROGRAM);
+    command
+        .args(["serve", "--config", path(&dir), "--grpcAddr=127.0.0.1:0", "--httpAddr=127.0.0.1:0"])
+        .args(["--monitoringAddr=127.0.0.1:0", "--secureGRPCAddr=", "--log_output_level=all:debug"])
+        .env_clear();
+    let _server = Process::start(&mut command, &log).expect("the program starts");
+    let read = || std::fs::read_to_string(&log).unwrap_or_default();
+    let logged = || Ok(read().lines().any(|line| line.contains(" INFO ") || line.contains("DEBUG ")));
+    eventually_blocking("a line of the log", logged).unwrap_or_else(|error| panic!("{error}\n{}", read()));
+    assert!(!read().contains('\u{1b}'), "{}", read());
 }
 
 #[test]

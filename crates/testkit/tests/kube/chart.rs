@@ -1,5 +1,6 @@
 //! The chart as helm renders it, and its account at the API server.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -12,6 +13,21 @@ use testkit::{environment, skip};
 
 /// `None`: there is no helm; the skip is reported.
 pub(crate) fn rendered(values: Option<&Path>) -> Result<Option<Vec<Value>>> {
+    let words: Vec<&OsStr> = values.into_iter().flat_map(|values| [OsStr::new("-f"), values.as_os_str()]).collect();
+    rendered_from(&environment::repository().join("deploy/helm/meltemi"), &words)
+}
+
+/// istiod's chart for a revision, whose name makes its objects others than those of our chart. `None`: as for ours, or there is none.
+pub(crate) fn of_istiod(revision: &str) -> Result<Option<Vec<Value>>> {
+    let Some(chart) = environment::istiod_chart() else {
+        skip("istiod's chart at an API server: there is none; cargo xtask setup fetches it where Go is");
+        return Ok(None);
+    };
+    let revision = format!("revision={revision}");
+    rendered_from(&chart, &[OsStr::new("--set"), OsStr::new(&revision)])
+}
+
+fn rendered_from(chart: &Path, words: &[&OsStr]) -> Result<Option<Vec<Value>>> {
     let Some(helm) = environment::helm() else {
         skip("the chart at an API server: there is no helm; cargo xtask setup builds it where Go is");
         return Ok(None);
@@ -19,10 +35,7 @@ pub(crate) fn rendered(values: Option<&Path>) -> Result<Option<Vec<Value>>> {
     let mut command = Command::new(helm);
     // Whatever the user has configured, no cluster may be reached.
     command.env("KUBECONFIG", "/dev/null").args(["template", "istiod", "-n", "istio-system"]);
-    command.arg(environment::repository().join("deploy/helm/meltemi"));
-    if let Some(values) = values {
-        command.arg("-f").arg(values);
-    }
+    command.arg(chart).args(words);
     let made = command.output()?;
     ensure!(made.status.success(), "helm template: {}", String::from_utf8_lossy(&made.stderr));
     let text = String::from_utf8(made.stdout)?;
