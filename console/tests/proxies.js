@@ -3,7 +3,13 @@
 import { connect } from "node:http2";
 
 const PREFIX = "type.googleapis.com/envoy.config.";
-const TYPES = [`${PREFIX}cluster.v3.Cluster`, `${PREFIX}listener.v3.Listener`];
+/** What each subscribes to, by name where Envoy would. */
+const SUBSCRIPTIONS = [
+  [`${PREFIX}cluster.v3.Cluster`, []],
+  [`${PREFIX}endpoint.v3.ClusterLoadAssignment`, ["outbound|7081||cart.shop.svc.cluster.local", "outbound|7082||stock.shop.svc.cluster.local"]],
+  [`${PREFIX}listener.v3.Listener`, []],
+  [`${PREFIX}route.v3.RouteConfiguration`, ["7080", "7081", "7082"]],
+];
 const STREAMS = 80;
 
 function varint(value) {
@@ -83,7 +89,8 @@ export class Proxies {
     });
     stream.on("error", () => {});
     const own = node(proxy);
-    for (const type of TYPES) stream.write(frame(Buffer.concat([field(2, own), field(4, type)])));
+    const subscribed = new Map(SUBSCRIPTIONS.map(([type, names]) => [type, names.map((name) => field(3, name))]));
+    for (const [type, names] of subscribed) stream.write(frame(Buffer.concat([field(2, own), ...names, field(4, type)])));
     let rest = Buffer.alloc(0);
     stream.on("data", (data) => {
       rest = rest.length > 0 ? Buffer.concat([rest, data]) : data;
@@ -93,7 +100,7 @@ export class Proxies {
         rest = rest.subarray(end);
         this.answered += 1;
         if (silent) continue;
-        const parts = [field(4, type), field(5, nonce)];
+        const parts = [...(subscribed.get(type) ?? []), field(4, type), field(5, nonce)];
         if (rejects) parts.push(field(6, Buffer.concat([Buffer.from([8, 13]), field(2, rejects)])));
         else parts.push(field(1, version));
         stream.write(frame(Buffer.concat(parts)));

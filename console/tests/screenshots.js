@@ -3,12 +3,12 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { Browser } from "./browser.js";
+import { withPalette } from "./palette.js";
 import { Proxies, shop } from "./proxies.js";
 import { Server } from "./server.js";
 
 const images = join(dirname(fileURLToPath(import.meta.url)), "../../docs/images");
 const PAGES = {
-  overview: "overview",
   pushes: "pushes",
   proxies: "proxies",
   proxy: "proxy/front-v1.shop?type=RDS",
@@ -20,6 +20,8 @@ const PAGES = {
   topology: "topology",
   scope: "scope",
   security: "security",
+  // The last: until then there is something to see.
+  overview: "overview",
 };
 const RULES = (weight) => `apiVersion: networking.istio.io/v1
 kind: VirtualService
@@ -76,9 +78,9 @@ try {
   proxies.connect({ name: "report-2", namespace: "team-08", address: "10.9.9.2", silent: true });
   const browser = await Browser.start();
   const warm = await browser.page(`${server.url}/console/`);
-  for (let step = 0; step < 14; step++) {
+  for (let step = 0; step < 18; step++) {
     await new Promise((resolve) => setTimeout(resolve, 1100));
-    writeFileSync(join(server.folder, "console.yaml"), RULES(90 - step * 5));
+    writeFileSync(join(server.folder, "console.yaml"), RULES(90 - step * 4));
   }
   for (const [name, hash] of Object.entries(PAGES)) {
     if (only.length > 0 && !only.includes(name)) continue;
@@ -88,7 +90,7 @@ try {
     for (const colorScheme of ["light", "dark"]) {
       await page.emulateMedia({ colorScheme });
       await page.waitForTimeout(500);
-      await page.screenshot({ path: join(images, `console-${name}-${colorScheme}.png`) });
+      writeFileSync(join(images, `console-${name}-${colorScheme}.png`), withPalette(await page.screenshot()));
     }
     if (page.faults.length > 0) console.error(`${name}: ${page.faults.join("; ")}`);
     await page.close();
@@ -101,7 +103,12 @@ try {
 
 async function prepare(name, page) {
   await page.waitForTimeout(1500);
-  if (name === "compare") {
+  if (name === "overview") {
+    for (let step = 0; step < 40; step++) {
+      writeFileSync(join(server.folder, "console.yaml"), RULES(80 - step));
+      await page.waitForTimeout(900);
+    }
+  } else if (name === "compare") {
     await page.getByText(/differences? in/).waitFor();
     await page.locator(".list li button").nth(2).click();
     await page.waitForTimeout(500);
