@@ -198,7 +198,10 @@ impl Answer {
             let behind = connection.class.since(watched.kind, watched.position);
             let late: Vec<&str> = behind.changed.iter().map(|it| &*it.name).filter(|name| own.contains(name)).collect();
             let error = watched.last_error.as_deref();
-            let rejected = error.filter(|reason| late.iter().any(|name| xds::mentions_name(reason, name)));
+            // A text without the name of a resource, as Envoy writes for routes, is about all that was sent.
+            let is_named = |reason: &str| behind.changed.iter().any(|it| xds::mentions_name(reason, &it.name));
+            let is_meant = |reason: &str| late.iter().any(|name| xds::mentions_name(reason, name)) || !is_named(reason);
+            let rejected = error.filter(|reason| !late.is_empty() && is_meant(reason));
             if let Some(reason) = rejected {
                 answer = Answer { state: ReachState::Rejected, reason: Some(reason.to_owned()), ..answer };
             } else if !late.is_empty() {

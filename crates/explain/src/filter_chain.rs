@@ -184,7 +184,7 @@ pub(crate) fn describe(chain: &FilterChain) -> String {
     if !wanted.application_protocols.is_empty() {
         parts.push(format!("ALPN {}", wanted.application_protocols.join(", ")));
     }
-    if parts.is_empty() { "it asks for nothing".to_owned() } else { format!("it matches {}", parts.join(", ")) }
+    if parts.is_empty() { "it matches every connection".to_owned() } else { format!("it matches {}", parts.join(", ")) }
 }
 
 #[cfg(test)]

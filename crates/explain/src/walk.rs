@@ -82,7 +82,7 @@ impl Walk<'_> {
             course.end(RequestOutcome::Closed { reason: format!("{what} ({})", proxy.proxy.name) });
             return;
         };
-        let name = if chain.name.is_empty() { "unnamed" } else { &chain.name };
+        let name = if chain.name.is_empty() { "(without a name)" } else { &chain.name };
         let why =
             if chosen.is_default { "the default: no other matches".to_owned() } else { filter_chain::describe(chain) };
         course.step(HopStep::new("filter chain", name).because(why));

@@ -13,6 +13,7 @@ pub(crate) mod inject;
 mod input;
 pub(crate) mod install_agent;
 pub(crate) mod nacks;
+mod object_name;
 mod object_text;
 mod patches;
 pub(crate) mod plan;
@@ -52,6 +53,11 @@ pub(crate) fn show_version(args: &Version) -> Outcome {
         Listing::Text => print(&format!("{}\n", version::dashed())),
     }
     Outcome::Done
+}
+
+/// `1 proxy`, `2 proxies`.
+fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 fn print_document(document: &Value, format: Format) {

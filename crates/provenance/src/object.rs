@@ -75,7 +75,7 @@ pub struct ReachedProxy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ReachState {
-    /// Rejected, and the reason names a resource of the object.
+    /// Rejected, and the reason names a resource of the object, or none at all.
     Rejected,
     /// Not sent, or not answered yet.
     Pending,

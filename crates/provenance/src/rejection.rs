@@ -10,7 +10,7 @@ use xds::TypeUrl;
 
 use crate::experiment::Experiment;
 use crate::parts::Part;
-use crate::resource::{DEFAULT, Role, explain_resource};
+use crate::resource::{DEFAULT, PartOrigin, Role, explain_resource};
 
 /// A resource that a NACK is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,8 +42,7 @@ pub fn blame(mesh: &Mesh, proxy: &Arc<Proxy>, kind: TypeUrl, name: &str, reason:
     let meant = meant_parts(&experiment.parts, about(reason, name), name);
     let explained = explain_resource(mesh, proxy, kind, name, &|_, _| None)?;
     let labels: Vec<String> = meant.iter().map(|index| experiment.parts[*index].label.clone()).collect();
-    let origins = meant.iter().flat_map(|index| &explained.parts[*index].from).filter(|from| *from != DEFAULT);
-    let origins: BTreeSet<&str> = origins.map(String::as_str).collect();
+    let origins = narrowest(&explained.parts, &meant);
     let mut objects: BTreeMap<&str, BlamedObject> = BTreeMap::new();
     for cause in &explained.causes {
         let is_whole = origins.contains(cause.object.as_str());
@@ -61,6 +60,16 @@ pub fn blame(mesh: &Mesh, proxy: &Arc<Proxy>, kind: TypeUrl, name: &str, reason:
     let mut objects: Vec<BlamedObject> = objects.into_values().collect();
     objects.sort_by_key(|it| rank(&it.object));
     Some(BlamedResource { name: name.to_owned(), parts: labels, objects })
+}
+
+/// What the meant parts come from. What also makes others, as that a chain is there at all, is not to blame if something makes these alone.
+fn narrowest<'a>(parts: &'a [PartOrigin], meant: &[usize]) -> BTreeSet<&'a str> {
+    let of = |index: &usize| parts[*index].from.iter().map(String::as_str).filter(|from| *from != DEFAULT);
+    let origins: BTreeSet<&str> = meant.iter().flat_map(of).collect();
+    let others = (0..parts.len()).filter(|index| !meant.contains(index));
+    let wider: BTreeSet<&str> = others.flat_map(|index| of(&index).collect::<Vec<_>>()).collect();
+    let own: BTreeSet<&str> = origins.difference(&wider).copied().collect();
+    if own.is_empty() { origins } else { own }
 }
 
 /// What bypasses validation is the likeliest to be at fault.
@@ -145,6 +154,22 @@ mod tests {
         );
         check("invalid regex 'bad(': missing )", &["virtualHosts[cart:80].routes[b]"]);
         check("it is bad", &[]);
+    }
+
+    #[test]
+    fn what_makes_a_whole_chain_is_not_to_blame_for_a_filter_that_something_else_puts_there() {
+        let part = |part: &str, from: &[&str]| PartOrigin {
+            part: part.into(),
+            from: from.iter().map(|from| (*from).to_owned()).collect(),
+        };
+        let parts = [
+            part("chain.name", &["Sidecar shop/a spec.ingress[0]"]),
+            part("chain.lua", &["Sidecar shop/a spec.ingress[0]", "EnvoyFilter shop/lua spec.configPatches[0]"]),
+            part("name", &[DEFAULT]),
+        ];
+        assert_eq!(narrowest(&parts, &[1]), BTreeSet::from(["EnvoyFilter shop/lua spec.configPatches[0]"]));
+        assert_eq!(narrowest(&parts, &[0]), BTreeSet::from(["Sidecar shop/a spec.ingress[0]"]));
+        assert!(narrowest(&parts, &[2]).is_empty());
     }
 
     #[test]

@@ -11,14 +11,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Result;
-use config::diagnostic::Location;
+use config::diagnostic::{Location, Severity};
 use config::locator::Locator;
 use config::tree::Position;
 use model::{Environment, Mesh};
 use provenance::Decision;
 use server::LoadedObjects;
 
-use super::{Outcome, input};
+use super::{Outcome, counted, input};
 use crate::args::{Env, Explain, InputArgs, MeshArgs};
 use crate::settings::mesh_settings;
 
@@ -45,7 +45,15 @@ impl OfflineMesh {
         let input = InputArgs { path: Some(path), kubeconfig: None, max_file_size: None };
         let loaded = input::read(input, &settings)?;
         let environment = Arc::new(settings.environment());
-        let mesh = Mesh::new(&loaded.store.snapshot(), &environment);
+        let snapshot = loaded.store.snapshot();
+        let errors = snapshot.diagnostics.iter().filter(|it| it.severity == Severity::Error).count();
+        if errors > 0 {
+            eprintln!(
+                "note: what is invalid is left out, {}: `meltemi check` says why",
+                counted(errors, "error", "errors")
+            );
+        }
+        let mesh = Mesh::new(&snapshot, &environment);
         Ok(Some(OfflineMesh { loaded, mesh, environment }))
     }
 

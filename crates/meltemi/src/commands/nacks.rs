@@ -60,7 +60,8 @@ fn nack_text(NackStatus { kind, reason, proxies, since, resources }: &NackStatus
         text.push_str(&format!("  {}{parts}\n", resource.name));
         for object in &resource.objects {
             let at = object.at.as_ref().map_or_else(String::new, |at| format!(" ({at})"));
-            text.push_str(&format!("    {}{at} {}\n", object.object, object.fields.join(", ")));
+            text.push_str(&format!("    {}{at}\n", object.object));
+            object.fields.iter().for_each(|field| text.push_str(&format!("      {field}\n")));
         }
     }
     text
@@ -97,7 +98,7 @@ mod tests {
             "LDS rejected by cart-1.shop",
             "it is bad",
             "virtualInbound: filterChains[a]",
-            "EnvoyFilter shop/bad spec.configPatches[0]",
+            "EnvoyFilter shop/bad\n      spec.configPatches[0]",
         ] {
             assert!(shown.contains(wanted), "{shown}");
         }

@@ -7,13 +7,13 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use config::diagnostic::ObjectId;
-use config::kind::Kind;
+use config::diagnostic::{ObjectId, Severity};
 use config::object::parse_documents;
 use serde_json::{Value, json};
 use server::{ObjectAcks, content_digest};
 
 use super::client;
+use super::object_name::object_id;
 use super::object_text::ObjectText;
 use super::replica_pages::{OfReplica, ReplicaPages, SILENT};
 use super::{Outcome, print};
@@ -57,6 +57,10 @@ fn expected(args: &Wait) -> Result<Vec<(ObjectId, Expected)>> {
     };
     let objects = ObjectText::read(file)?;
     let parsed = parse_documents(&file.display().to_string(), &objects.text);
+    // What cannot be read may be the object that is meant.
+    if let Some(error) = parsed.diagnostics.iter().find(|it| it.object.is_none() && it.severity == Severity::Error) {
+        bail!("{}: {}", error.at.as_ref().map_or_else(|| file.display().to_string(), ToString::to_string), error.what);
+    }
     if let Some(id) = parsed.rejected.first() {
         bail!("{id} is invalid; `meltemi check` says why");
     }
@@ -66,21 +70,6 @@ fn expected(args: &Wait) -> Result<Vec<(ObjectId, Expected)>> {
         .collect::<Vec<_>>();
     ensure!(!expected.is_empty(), "{}: there are no Istio objects in it", file.display());
     Ok(expected)
-}
-
-/// The kind in any case, and `NAMESPACE/NAME`, or `NAME` of a kind without namespaces.
-fn object_id(kind: &str, name: &str) -> Result<ObjectId> {
-    let found = Kind::ALL
-        .into_iter()
-        .find(|it| it.name().eq_ignore_ascii_case(kind) || sources::kube::plural(*it) == kind.to_ascii_lowercase());
-    let kind = found.with_context(|| format!("{kind:?} is not a kind that is read; write it like VirtualService"))?;
-    match name.split_once('/') {
-        Some((namespace, name)) if kind.is_namespaced() => {
-            Ok(ObjectId { kind, namespace: namespace.into(), name: name.into() })
-        }
-        None if !kind.is_namespaced() => Ok(ObjectId { kind, namespace: "".into(), name: name.into() }),
-        _ => bail!("{name:?} does not name a {kind}; write it as NAMESPACE/NAME"),
-    }
 }
 
 /// Until every object is acknowledged, or cannot be any more, or the time is over.
@@ -193,18 +182,4 @@ fn document(objects: &[Waiting]) -> Value {
     json!({
         "done": reasons.is_empty(), "reasons": reasons, "objects": objects.iter().map(object).collect::<Vec<_>>(),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kinds_are_named_as_kubectl_takes_them() {
-        for kind in ["VirtualService", "virtualservice", "virtualservices"] {
-            assert_eq!(object_id(kind, "shop/cart").unwrap().to_string(), "VirtualService shop/cart");
-        }
-        assert!(object_id("vs", "shop/cart").is_err() && object_id("VirtualService", "cart").is_err());
-        assert_eq!(object_id("Namespace", "shop").unwrap().to_string(), "Namespace shop");
-    }
 }

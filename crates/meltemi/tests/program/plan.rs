@@ -29,7 +29,7 @@ fn a_folder_is_planned_for_its_pods() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     for part in [
         "VirtualService shop/cart: created\n",
-        "1 of 1 proxies in 1 namespaces change; ",
+        "1 of 1 proxies in 1 namespace change; ",
         "1 proxy of cart-1 in shop, ",
         "~ rds 80\n",
         "route.timeout: \"0s\" -> \"7s\"",
@@ -44,7 +44,7 @@ fn a_folder_is_planned_for_its_pods() {
 fn what_is_in_force_changes_nothing() {
     let mesh = folder(&[("shop.yaml", SHOP), ("change.yaml", ROUTE)]);
     let ran = run(&["plan", path(&mesh), "-f", &file_of(&mesh), "--check"]);
-    let expected = "VirtualService shop/cart: unchanged\nnothing changes for any of 1 proxies\n";
+    let expected = "VirtualService shop/cart: unchanged\nnothing changes for the only proxy\n";
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), expected), "{ran:?}");
 }
 
@@ -56,7 +56,7 @@ fn an_invalid_object_changes_nothing_and_exits_with_1() {
     assert_eq!(ran.code, Some(1), "{ran:?}");
     let place = format!("error: {}:5:", file_of(&change));
     assert!(ran.stdout.contains("VirtualService shop/cart: rejected\n") && ran.stdout.contains(&place), "{ran:?}");
-    assert!(ran.stdout.ends_with("nothing changes for any of 1 proxies\n"), "{ran:?}");
+    assert!(ran.stdout.ends_with("nothing changes for the only proxy\n"), "{ran:?}");
 }
 
 #[test]

@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use config::diagnostic::ObjectId;
 use model::Proxy;
 use provenance::{ObjectExplanation, ObjectHolder, ObjectReach, ReachState};
 
 use super::{OfflineMesh, decisions_text, encoded, place};
 use crate::args::{Env, ExplainObject, ExplainSource, Listing};
+use crate::commands::object_name::object_id;
 use crate::commands::replica_pages::{OfReplica, ReplicaPages};
-use crate::commands::{Outcome, client, folder, print};
+use crate::commands::{Outcome, client, counted, folder, print};
 
 /// Lines of a list; `-o json` has all.
 const SHOWN: usize = 20;
@@ -20,12 +21,12 @@ const SHOWN: usize = 20;
 pub(super) fn run(args: ExplainObject, env: &Env) -> Result<Outcome> {
     let ExplainObject { kind, name, output, source } = args;
     let ExplainSource { target, config, mesh } = source;
-    let id = provenance::object_id(&kind, &name)
-        .with_context(|| format!("{kind} {name:?} names no object; write it like VirtualService shop/cart"))?;
+    let id = object_id(&kind, &name)?;
+    let is_offline = config.is_some();
     let explained = match OfflineMesh::read(config, mesh, env)? {
         Some(offline) => explain_offline(&offline, &id),
         None => {
-            let page = format!("/debug/explain/object?kind={}&name={}", encoded(&kind), encoded(&name));
+            let page = format!("/debug/explain/object?kind={}&name={}", id.kind.name(), encoded(&name));
             let answers = client::run(async {
                 ReplicaPages::find(&target)
                     .await?
@@ -35,6 +36,10 @@ pub(super) fn run(args: ExplainObject, env: &Env) -> Result<Outcome> {
             merged(answers).context("no replica answered")?
         }
     };
+    // Of an invalid object the notes tell.
+    if !explained.in_use && explained.notes.is_empty() && explained.resources.is_empty() {
+        bail!("there is no {id}{}", if is_offline { "" } else { " at this server" });
+    }
     match output {
         Listing::Json => print(&format!("{}\n", serde_json::to_string_pretty(&explained)?)),
         Listing::Text => print(&text(&explained)),
@@ -100,15 +105,20 @@ fn text(explained: &ObjectExplanation) -> String {
         explained;
     let mut text = format!("{object}{}\n", place(at.as_ref()));
     if !in_use {
-        text.push_str("  it is not known, or was never valid\n");
+        text.push_str("  it is not in use\n");
     }
     for note in notes {
         let field = if note.field.is_empty() { String::new() } else { format!("{}: ", note.field) };
         text.push_str(&format!("  {}: {field}{}\n", note.severity, note.what));
     }
-    text.push_str(&format!("\nIn {} resources:\n", resources.len()));
-    text.push_str(&shortened(resources.iter().map(|it| format!("  {} {}  {} proxies", it.kind, it.name, it.proxies))));
-    text.push_str(&format!("\nOf {} proxies:\n", proxies.len()));
+    if resources.is_empty() {
+        text.push_str("\nNo proxy has a resource that is made from it.\n");
+    } else {
+        text.push_str(&format!("\nIn {}:\n", counted(resources.len(), "resource", "resources")));
+        let of = |count| counted(count, "proxy", "proxies");
+        text.push_str(&shortened(resources.iter().map(|it| format!("  {} {}  {}", it.kind, it.name, of(it.proxies)))));
+        text.push_str(&format!("\nOf {}:\n", of(proxies.len())));
+    }
     text.push_str(&shortened(proxies.iter().map(|it| {
         let state = match it.state {
             None => "",
@@ -121,7 +131,10 @@ fn text(explained: &ObjectExplanation) -> String {
         format!("  {}{state}{since}{reason}", it.proxy)
     })));
     if !without_effect.is_empty() {
-        text.push_str(&format!("\nWithout effect in the {examined} resources that were examined:\n"));
+        text.push_str(&format!(
+            "\nWithout effect in {}:\n",
+            counted(*examined, "resource that was examined", "resources that were examined")
+        ));
         text.push_str(&shortened(without_effect.iter().map(|field| format!("  {field}"))));
     }
     if !decisions.is_empty() {

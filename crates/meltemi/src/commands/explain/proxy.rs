@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use model::Proxy;
-use provenance::{HeldResource, ProxyExplanation, ResourceExplanation, Role};
+use provenance::{HeldResource, PartOrigin, ProxyExplanation, ResourceExplanation, Role};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -111,6 +111,29 @@ fn proxy_text(explained: &ProxyExplanation) -> String {
     text
 }
 
+/// Parts that come from the same fields share an entry; those that no field sets are last.
+fn parts_text(parts: &[PartOrigin]) -> String {
+    let mut groups: Vec<(&[String], Vec<&str>)> = Vec::new();
+    for PartOrigin { part, from } in parts {
+        match groups.iter_mut().find(|(known, _)| known == from) {
+            Some((_, of_group)) => of_group.push(part),
+            None => groups.push((from, vec![part])),
+        }
+    }
+    let is_default = |from: &[String]| from == ["default"];
+    groups.sort_by_key(|(from, _)| is_default(from));
+    let mut text = String::new();
+    for (from, of_group) in groups {
+        if is_default(from) {
+            text.push_str("\nParts that no field sets; they come with the resource (default):\n");
+        } else {
+            text.push_str(&format!("\nParts from {}:\n", from.join("\n       and ")));
+        }
+        of_group.iter().for_each(|part| text.push_str(&format!("  {part}\n")));
+    }
+    text
+}
+
 fn resource_text(explained: &ResourceExplanation) -> String {
     let ResourceExplanation { proxy, kind, name, bytes, causes, parts, decisions, incomplete } = explained;
     let mut text = format!("{kind} {name} of {proxy}, {bytes} bytes\n\nMade from:\n");
@@ -128,11 +151,7 @@ fn resource_text(explained: &ResourceExplanation) -> String {
             text.push_str(&format!("    {}{}\n", field.field, place(field.at.as_ref())));
         }
     }
-    text.push_str("\nParts:\n");
-    for part in parts {
-        let from = if part.from == ["default"] { "default: nobody set it".to_owned() } else { part.from.join(", ") };
-        text.push_str(&format!("  {}\n    {from}\n", part.part));
-    }
+    text.push_str(&parts_text(parts));
     if !decisions.is_empty() {
         text.push_str(&format!("\nWhy these:\n{}", decisions_text(decisions)));
     }

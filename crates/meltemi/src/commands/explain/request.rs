@@ -11,6 +11,7 @@ use crate::commands::{Outcome, print};
 pub(super) fn run(args: ExplainRequest, env: &Env) -> Result<Outcome> {
     let request = planned(&args)?;
     let (output, from, gateway) = (args.output, args.from, args.gateway);
+    let hint = args.source.config.is_some() && !args.source.mesh.derive_endpoints;
     let proxies = if args.source.config.is_some() {
         RequestProxies::Folder(Box::new(FolderProxies::new(args.source, env)?))
     } else {
@@ -20,6 +21,9 @@ pub(super) fn run(args: ExplainRequest, env: &Env) -> Result<Outcome> {
     match output {
         Listing::Json => print(&format!("{}\n", serde_json::to_string_pretty(&explanation)?)),
         Listing::Text => print(&explanation.text()),
+    }
+    if hint && explanation.answer.contains("no healthy endpoint") {
+        eprintln!("note: without --derive-endpoints, a Service has the endpoints of its EndpointSlices only");
     }
     Ok(if explanation.verdict == RequestVerdict::Answered { Outcome::Done } else { Outcome::Found })
 }

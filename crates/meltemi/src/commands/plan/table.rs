@@ -5,6 +5,7 @@ use std::fmt::Write;
 use admin::{ChangeKind, FieldChange, GroupReport, Note, PlanReport, PlannedWorkload, RequestEffect, ResourceChange};
 use serde_json::Value;
 
+use super::super::counted;
 use super::super::object_text::ObjectText;
 
 /// Columns of a value that is not shown whole.
@@ -23,13 +24,22 @@ pub(super) fn text(report: &PlanReport, objects: &ObjectText, whole: bool) -> St
     }
     let PlanReport { proxies, affected, namespaces, bytes, .. } = report;
     if *affected == 0 {
-        line(&mut out, &format!("nothing changes for any of {proxies} proxies"));
+        line(&mut out, &format!("nothing changes for {}", unchanged(*proxies)));
         return out;
     }
     let sent = size(*bytes);
-    line(&mut out, &format!("{affected} of {proxies} proxies in {namespaces} namespaces change; {sent} are sent"));
+    let namespaces = counted(*namespaces, "namespace", "namespaces");
+    line(&mut out, &format!("{affected} of {proxies} proxies in {namespaces} change; {sent} are sent"));
     report.groups.iter().for_each(|group| group_text(&mut out, group, whole));
     out
+}
+
+fn unchanged(proxies: usize) -> String {
+    match proxies {
+        0 => "anybody: there are no proxies".to_owned(),
+        1 => "the only proxy".to_owned(),
+        _ => format!("any of {proxies} proxies"),
+    }
 }
 
 fn line(out: &mut String, text: &str) {

@@ -81,7 +81,10 @@ impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Why::Pending(types) => write!(f, "no answer yet to {}", types.join(", ")),
-            Why::Rejected(why) => write!(f, "rejected: {why}"),
+            // Envoy ends its text with a line break, and has a line for each resource.
+            Why::Rejected(why) => {
+                write!(f, "rejected: {}", why.split_whitespace().collect::<Vec<_>>().join(" "))
+            }
             Why::Disconnected => f.write_str("disconnected, and not connected elsewhere"),
             Why::Unreachable(why) => write!(f, "does not answer: {why}"),
             Why::NotInForce(what) => f.write_str(what),
@@ -153,9 +156,9 @@ impl Progress {
         let Expected { generation, content } = &self.expected;
         let not_yet = |what: &str| Some(Why::NotInForce(what.to_owned()));
         match generation {
-            _ if acks.generation.is_none() && acks.content.is_none() => not_yet("the object does not exist there"),
+            _ if acks.generation.is_none() && acks.content.is_none() => not_yet("there is no such object"),
             Some(wanted) if acks.generation.is_some_and(|known| known < *wanted) => {
-                not_yet("an older generation is known there")
+                not_yet("only an older generation is known")
             }
             _ if acks.invalid => Some(Why::Invalid),
             _ if !acks.in_force => not_yet("it is not served yet"),
@@ -238,7 +241,7 @@ mod tests {
     #[test]
     fn a_rejection_and_an_invalid_object_are_final() {
         let mut progress = Progress::new(Expected::default());
-        let rejected = ProxyAck::Rejected("no such cluster".into());
+        let rejected = ProxyAck::Rejected("no such\ncluster\n".into());
         let missing = progress.update(&[answer("", 1, &[("p", rejected)])], Instant::now());
         assert_eq!(missing[0].why.to_string(), "rejected: no such cluster");
         assert!(missing.iter().all(|it| it.why.is_final()));
