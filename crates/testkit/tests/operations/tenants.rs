@@ -40,10 +40,11 @@ fn a_tenant_sees_its_own_proxies_alone() {
 
         let list: Vec<String> = serde_json::from_str(&mesh.page("/debug/list")?)?;
         for page in &list {
-            // These two answer a tenant about its own namespace, or say what the request lacks.
+            // These answer a tenant about its own namespace, or say what the request lacks.
             let to_tenant: &[u16] = match page.as_str() {
                 "/debug/nacks" => &[200],
-                "/debug/explain/object" => &[400],
+                "/debug/explain/object" | "/debug/object_acks" => &[400],
+                "/debug/plan" => &[405],
                 _ => &[403],
             };
             let page = format!("{page}?proxyID={other}");
