@@ -203,7 +203,7 @@ pub(crate) fn add_pods_of_entry(found: &mut ServiceEndpoints, service: &Service,
         for port in &service.ports {
             let Some(number) = entry_port(port, &pod.spec).filter(|_| found.has_room(service, port)) else { continue };
             for &address in pod.spec.ips.first().iter().copied() {
-                let endpoint = Endpoint::of_kubernetes(address, number, Health::Ready, &workload, mesh);
+                let endpoint = Endpoint::of_kubernetes(address, number, ready_health(&workload), &workload, mesh);
                 found.add(&port.name, Endpoint { entry_port: Some(port.number), ..endpoint });
             }
         }
@@ -315,10 +315,14 @@ fn workload_behind(
     }
 }
 
+/// Of an endpoint that may get traffic, wherever it comes from: its workload may drain.
+pub(crate) fn ready_health(workload: &Workload) -> Health {
+    if workload.is_draining() { Health::Draining } else { Health::Ready }
+}
+
 fn health(endpoint: &kube::SliceEndpoint, service: &Service, workload: &Workload) -> Health {
     match endpoint {
-        kube::SliceEndpoint { ready: true, .. } if workload.is_draining() => Health::Draining,
-        kube::SliceEndpoint { ready: true, .. } => Health::Ready,
+        kube::SliceEndpoint { ready: true, .. } => ready_health(workload),
         kube::SliceEndpoint { terminating: true, serving: true, .. } if service.keeps_sessions() => Health::Draining,
         kube::SliceEndpoint { terminating: true, .. } => Health::Terminating,
         _ => Health::NotReady,

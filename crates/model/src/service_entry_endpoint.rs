@@ -10,7 +10,7 @@ use config::labels::Labels;
 use config::meta::Object;
 use config::store::{Name, Snapshot};
 
-use crate::endpoint::{self, Endpoint, EndpointAddress, Health, Origin, ServiceEndpoints};
+use crate::endpoint::{self, Endpoint, EndpointAddress, Origin, ServiceEndpoints};
 use crate::mesh::Mesh;
 use crate::placement::InboundTarget;
 use crate::service::{Port, Service, TargetPort};
@@ -133,7 +133,7 @@ impl WorkloadInstance {
             // A Unix domain socket has no port.
             port: if matches!(self.address, EndpointAddress::Pipe(_)) { 0 } else { number },
             address: self.address.clone(),
-            health: Health::Ready,
+            health: endpoint::ready_health(&self.workload),
             origin: Origin::Entry,
             weight: self.weight,
             network: self.network.clone(),
