@@ -38,7 +38,8 @@ pub(crate) fn choose<'a>(
         if *domain == http.authority { "by its exact name".to_owned() } else { format!("by the domain {domain:?}") };
     course.step(HopStep::new("virtual host", &host.name).because(format!("it has {:?} {matched}", http.authority)));
     if host.require_tls != TlsRequirementType::None as i32 && http.scheme == "http" {
-        let location = Some(format!("https://{}{}", virtual_host::without_port(&http.authority), http.path));
+        // Unlike a redirect of a route, Envoy keeps the port here.
+        let location = Some(format!("https://{}{}", http.authority, http.path));
         let outcome =
             RequestOutcome::Replied { status: 301, reason: "redirect to HTTPS".to_owned(), location, intended: true };
         course.step(HopStep::new("redirect", &host.name).because("the virtual host requires TLS"));
