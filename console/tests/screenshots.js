@@ -15,7 +15,7 @@ const PAGES = {
   compare: "proxy/front-v1.shop?tab=compare&with=cart-v1.shop",
   objects: "objects",
   object: "object/VirtualService/shop/cart",
-  request: "request?from=front-v1.shop&url=http%3A%2F%2Fcart%2F",
+  request: "request?from=front-v1.shop&url=http%3A%2F%2Fcart%3A7081%2F",
   plan: "plan",
   topology: "topology",
   scope: "scope",
