@@ -24,7 +24,8 @@ impl Access {
     pub(crate) fn sees(&self, namespace: &str) -> bool {
         match self {
             Access::All => true,
-            Access::Namespace(own) => own == namespace,
+            // Of an unreadable identity it is empty, as that of objects without a namespace.
+            Access::Namespace(own) => !own.is_empty() && own == namespace,
         }
     }
 }
@@ -136,6 +137,8 @@ mod tests {
         let trusted = vec!["istio-system".into()];
         let control = AccessControl { authenticator: None, trusted, by_namespace: true, admin: AdminAuthorizer::off() };
         let caller = xds::Caller { identities: vec!["somebody".into()], ..Default::default() };
-        assert_eq!(control.access(&caller), Access::Namespace(String::new()));
+        let access = control.access(&caller);
+        assert_eq!(access, Access::Namespace(String::new()));
+        assert!(!access.sees("") && !access.sees("shop"), "neither objects of a namespace nor those without one");
     }
 }
