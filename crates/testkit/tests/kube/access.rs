@@ -20,7 +20,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 use wire::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 
 use super::instance::Instance;
-use super::{chart, in_turn, namespace};
+use super::{chart, namespace, with_cluster};
 
 const SPACE: &str = "edge";
 const SECRET: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
@@ -88,7 +88,7 @@ impl Router {
 
 #[test]
 fn a_role_decides_which_gateway_gets_a_secret() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         edge(&api).await?;
         let [_, binding] = role("ingress");

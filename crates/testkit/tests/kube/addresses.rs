@@ -6,7 +6,7 @@ use testkit::cluster::ApiWriter;
 use testkit::wait::eventually;
 
 use super::instance::Instance;
-use super::{in_turn, namespace, read};
+use super::{namespace, read, with_cluster};
 
 fn entry(name: &str, host: &str, addresses: &[&str]) -> Value {
     json!({
@@ -27,7 +27,7 @@ async fn given(api: &ApiWriter, name: &str) -> Vec<String> {
 
 #[test]
 fn hosts_without_an_address_get_one_in_their_status() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         for space in ["istio-system", "given"] {
             api.apply(&namespace(space, &json!({}))).await?;

@@ -12,7 +12,7 @@ use testkit::cluster::ApiWriter;
 use testkit::server;
 use testkit::wait::eventually;
 
-use super::{in_turn, namespace};
+use super::{namespace, with_cluster};
 
 fn read(text: &str) -> Result<Vec<Value>> {
     let trees: Result<Vec<_>, _> = documents(text, Scalars::Objects).collect();
@@ -32,7 +32,7 @@ async fn rejection(api: &ApiWriter, object: &Value) -> String {
 
 #[test]
 fn the_api_server_rejects_by_itself_what_check_rejects() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         api.apply(&namespace("admitted", &json!({}))).await?;
         let program = tokio::task::spawn_blocking(server::program).await??;

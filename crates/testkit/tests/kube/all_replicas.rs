@@ -13,7 +13,7 @@ use testkit::wait::{DEADLINE, eventually};
 
 use super::chart::token;
 use super::instance::Instance;
-use super::{in_turn, namespace, service};
+use super::{namespace, service, with_cluster};
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
@@ -41,7 +41,7 @@ fn names(expected: [&str; 2]) -> BTreeSet<String> {
 
 #[test]
 fn one_command_shows_the_proxies_pushes_and_findings_of_all_replicas() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         for space in ["istio-system", "shared"] {
             api.apply(&namespace(space, &json!({}))).await?;

@@ -11,7 +11,7 @@ use testkit::server;
 use testkit::wait::{DEADLINE, eventually};
 
 use super::instance::Instance;
-use super::{in_turn, namespace, service};
+use super::{namespace, service, with_cluster};
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
@@ -33,7 +33,7 @@ fn of<'a>(found: &'a [Value], name: &str) -> &'a Value {
 
 #[test]
 fn replicas_see_each_other_and_share_the_proxies() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         for space in ["istio-system", "shared"] {
             api.apply(&namespace(space, &json!({}))).await?;

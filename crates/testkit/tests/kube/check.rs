@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use testkit::cluster::{ApiWriter, TestCluster};
 use testkit::{environment, server, skip};
 
-use super::{in_turn, namespace, service};
+use super::{namespace, service, with_cluster};
 
 async fn meltemi(words: &[&str]) -> Result<Output> {
     let program = tokio::task::spawn_blocking(server::program).await??;
@@ -26,7 +26,7 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn a_live_cluster_is_checked_and_a_file_on_top_of_it() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         api.apply(&namespace("program", &json!({}))).await?;
         api.apply(&service("program", "web")).await?;
@@ -114,7 +114,7 @@ fn check_finds_what_istioctl_analyze_finds_or_says_why_not() {
     let Some(istioctl) = environment::istioctl() else {
         return skip("istioctl analyze: not found (`cargo xtask setup --reference`, or set MELTEMI_ISTIOCTL)");
     };
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let mesh = environment::repository().join("tests/check/mesh");
         let found = analyzed(&istioctl, cluster, &mesh).await?;
         let ran = meltemi(&["check", mesh.to_str().context("UTF-8")?]).await?;

@@ -14,11 +14,11 @@ use testkit::parity::{Case, Comparison, Corpus, InProcess, ResponsesByProxy, com
 use testkit::say;
 use tokio::time::sleep;
 
-use super::{in_turn, namespace};
+use super::{namespace, with_cluster};
 
 #[test]
 fn claimed_cases_through_the_api_server_are_equal() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let corpus = Corpus::open()?;
         let (api, began) = (cluster.api().await?, Instant::now());
         let mut cases = corpus.demanded().iter().map(|name| corpus.case(name)).collect::<Result<Vec<_>>>()?;

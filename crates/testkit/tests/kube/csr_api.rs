@@ -18,7 +18,7 @@ use testkit::wait::eventually;
 use tokio::time::sleep;
 
 use super::instance::Instance;
-use super::{chart, in_turn, namespace, read};
+use super::{chart, namespace, read, with_cluster};
 
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const NAME: &str = "signer.example/mesh";
@@ -82,7 +82,7 @@ async fn prepared(cluster: &TestCluster, issuer: &Issuer) -> Result<Arc<ApiWrite
 
 #[test]
 fn a_signer_of_the_cluster_signs_for_workloads_and_for_the_server() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let (folder, issuer) = (tempfile::tempdir()?, Arc::new(issuer()?));
         let api = prepared(cluster, &issuer).await?;
         let (seen, signer) = (api.clone(), issuer.clone());

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use sources::kube::{ApiAccess, KubeClient, Pacing};
 use testkit::cluster::{ApiFault, FaultProxy, TestCluster, WatchedStore, options};
 
-use super::{in_turn, namespace};
+use super::{namespace, with_cluster};
 
 /// Every field that is read, and many that are not. `port`: another one makes new versions of them.
 fn objects(space: &str, port: u16) -> Vec<Value> {
@@ -125,7 +125,7 @@ fn equal<T: PartialEq + Debug>(encoded: impl Iterator<Item = T>, json: impl Iter
 
 #[test]
 fn objects_in_protobuf_are_those_in_json() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let (api, space) = (cluster.api().await?, "encodings");
         api.apply(&namespace(space, &json!({}))).await?;
         for object in objects(space, 8080) {

@@ -8,7 +8,7 @@ use serde_json::json;
 use sources::kube::{ApiAccess, KubeClient, Pacing, State};
 use testkit::cluster::{ApiFault, ApiWriter, FaultProxy, TestCluster, WatchedStore, options};
 
-use super::{in_turn, namespace, service, virtual_service};
+use super::{namespace, service, virtual_service, with_cluster};
 
 /// As the program's, a tenth as long.
 const HASTE: Pacing = Pacing {
@@ -73,7 +73,7 @@ fn all_live(live: &WatchedStore) -> bool {
 
 #[test]
 fn a_cut_removes_nothing_and_what_happened_meanwhile_is_caught_up() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let scene = Scene::new(cluster, "fault-cut").await?;
         let mut live = scene.live(HASTE).await?;
         live.until("every watch is live", all_live).await?;
@@ -94,7 +94,7 @@ fn a_cut_removes_nothing_and_what_happened_meanwhile_is_caught_up() {
 
 #[test]
 fn versions_that_are_gone_lead_to_one_list_and_no_removal() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let scene = Scene::new(cluster, "fault-gone").await?;
         let pacing = Pacing { watch: Duration::from_secs(1), ..HASTE };
         let mut live = scene.live(pacing).await?;
@@ -117,7 +117,7 @@ fn versions_that_are_gone_lead_to_one_list_and_no_removal() {
 
 #[test]
 fn error_responses_are_retried_with_backoff() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let scene = Scene::new(cluster, "fault-storm").await?;
         let pacing = Pacing { watch: Duration::from_secs(1), first_retry: Duration::from_secs(1), ..HASTE };
         let mut live = scene.live(pacing).await?;
@@ -138,7 +138,7 @@ fn error_responses_are_retried_with_backoff() {
 
 #[test]
 fn an_event_that_got_lost_is_found_by_the_audit() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let scene = Scene::new(cluster, "fault-lost").await?;
         // Nothing but the audit can find it.
         let pacing = Pacing { audit: Duration::from_secs(2), idle: Duration::from_secs(60), ..HASTE };
@@ -164,7 +164,7 @@ fn an_event_that_got_lost_is_found_by_the_audit() {
 
 #[test]
 fn a_silent_watch_is_given_up_and_resumed() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let scene = Scene::new(cluster, "fault-silent").await?;
         let mut live = scene.live(HASTE).await?;
         live.until("every watch is live", all_live).await?;
@@ -181,7 +181,7 @@ fn a_silent_watch_is_given_up_and_resumed() {
 
 #[test]
 fn doubled_and_reordered_events_end_in_the_right_picture() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let scene = Scene::new(cluster, "fault-order").await?;
         let mut live = scene.live(HASTE).await?;
         live.until("every watch is live", all_live).await?;
@@ -206,7 +206,7 @@ fn doubled_and_reordered_events_end_in_the_right_picture() {
 
 #[test]
 fn an_expired_token_is_replaced_by_the_one_in_the_file() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let scene = Scene::new(cluster, "fault-token").await?;
         let folder = tempfile::tempdir()?;
         let file = folder.path().join("token");
@@ -234,7 +234,7 @@ fn an_expired_token_is_replaced_by_the_one_in_the_file() {
 
 #[test]
 fn a_kind_may_appear_and_vanish() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let scene = Scene::new(cluster, "fault-kind").await?;
         let (definition, path) =
             ("wasmplugins.extensions.istio.io", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions");
@@ -268,7 +268,7 @@ fn a_kind_may_appear_and_vanish() {
 
 #[test]
 fn a_bad_version_of_an_object_keeps_the_good_one() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let scene = Scene::new(cluster, "fault-object").await?;
         let mut live = scene.live(HASTE).await?;
         scene.api.apply(&virtual_service(scene.space, "a", "/a.*")).await?;

@@ -20,7 +20,7 @@ use testkit::wait::eventually;
 use super::chart::{self, of_kinds, rendered};
 use super::instance::Instance;
 use super::root::forced;
-use super::{in_turn, namespace, read};
+use super::{namespace, read, with_cluster};
 
 const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 const STATUS: &str = "sidecar.istio.io/status";
@@ -150,7 +150,7 @@ async fn make_spaces(api: &ApiWriter) -> Result<()> {
 
 #[test]
 fn labels_revisions_and_tags_choose_who_injects() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         make_spaces(&api).await?;
         let Some(_default) = install(cluster, &api, &json!({}), &[]).await? else { return Ok(()) };
@@ -192,7 +192,7 @@ async fn tag_of_istioctl(cluster: &TestCluster, api: &ApiWriter, istioctl: &Path
 
 #[test]
 fn with_the_webhook_down_the_failure_policy_holds() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         make_spaces(&api).await?;
         let Some(mut instance) = install(cluster, &api, &json!({}), &[]).await? else { return Ok(()) };
@@ -217,7 +217,7 @@ fn with_the_webhook_down_the_failure_policy_holds() {
 
 #[test]
 fn no_pod_is_lost_while_the_root_changes() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         make_spaces(&api).await?;
         let settings = [("UNSAFE_ENABLE_ADMIN_ENDPOINTS", "true")];

@@ -16,7 +16,7 @@ use testkit::wait::{eventually, observe};
 use testkit::{environment, port, server, skip};
 
 use super::instance::{Instance, fetched};
-use super::{chart, in_turn, namespace, read, requests, virtual_service};
+use super::{chart, namespace, read, requests, virtual_service, with_cluster};
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/istio-system/leases/meltemi-leader";
 
@@ -26,7 +26,7 @@ fn root_of(space: &str) -> String {
 
 #[test]
 fn one_of_two_replicas_keeps_the_root_in_every_namespace() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         for space in ["istio-system", "led"] {
             api.apply(&namespace(space, &json!({}))).await?;
@@ -73,7 +73,7 @@ fn one_of_two_replicas_keeps_the_root_in_every_namespace() {
 
 #[test]
 fn the_log_names_each_lease_that_a_replica_gains_and_releases() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         api.apply(&namespace("istio-system", &json!({}))).await?;
         let mut instance = Instance::named(cluster, "logged", &[], &[]).await?;
@@ -95,7 +95,7 @@ fn a_workload_shows_the_token_of_its_account() {
     let Some(envoy) = environment::envoy() else {
         return skip("a token of the API server: no Envoy (`cargo xtask setup`, or set MELTEMI_ENVOY)");
     };
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let (api, folder) = (cluster.api().await?, tempfile::tempdir()?);
         for space in ["istio-system", "tokens"] {
             api.apply(&namespace(space, &json!({}))).await?;
@@ -137,7 +137,7 @@ fn a_workload_shows_the_token_of_its_account() {
 /// name for this host.
 #[test]
 fn the_api_server_asks_a_service_before_it_stores() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         api.apply(&namespace("istio-system", &json!({}))).await?;
         let service = json!({
@@ -153,7 +153,7 @@ fn the_api_server_asks_a_service_before_it_stores() {
 /// By a URL of its own host an API server offers HTTP/2 too.
 #[test]
 fn the_api_server_asks_before_it_stores() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         cluster.api().await?.apply(&namespace("istio-system", &json!({}))).await?;
         is_asked(cluster, "asked", |port| json!({ "url": format!("https://localhost:{port}/validate") })).await
     });

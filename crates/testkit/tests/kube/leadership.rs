@@ -9,7 +9,7 @@ use testkit::wait::{eventually, observe};
 use tokio::time::Duration;
 
 use super::instance::Instance;
-use super::{in_turn, namespace, read, requests, virtual_service};
+use super::{namespace, read, requests, virtual_service, with_cluster};
 
 const OBJECTS: &str = "/apis/networking.istio.io/v1/namespaces/led/virtualservices";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/istio-system/leases";
@@ -74,7 +74,7 @@ async fn versions(api: &ApiWriter, name: &str, since: u64) -> Result<Vec<(i64, O
 
 #[test]
 fn leadership_moves_and_no_status_is_written_twice() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         let since = api.apply(&namespace("istio-system", &json!({}))).await?.version;
         api.apply(&namespace("led", &json!({}))).await?;

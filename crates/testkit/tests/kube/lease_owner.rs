@@ -6,14 +6,14 @@ use testkit::wait::eventually;
 
 use super::chart::{self, rendered};
 use super::instance::Instance;
-use super::{in_turn, namespace, read};
+use super::{namespace, read, with_cluster};
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/istio-system/leases";
 const ACCOUNT: &str = "/api/v1/namespaces/istio-system/serviceaccounts/istiod";
 
 #[test]
 fn every_lease_goes_with_the_service_account_of_the_release() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let Some(objects) = rendered(None)? else { return Ok(()) };
         let api = cluster.api().await?;
         api.apply(&namespace("istio-system", &json!({}))).await?;

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use testkit::cluster::ApiWriter;
 
-use super::{in_turn, namespace, read, service, virtual_service};
+use super::{namespace, read, service, virtual_service, with_cluster};
 
 const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/wasmplugins.extensions.istio.io";
 
@@ -26,7 +26,7 @@ async fn leave(api: &ApiWriter) -> Result<()> {
 
 #[test]
 fn what_a_test_leaves_behind_is_gone_for_the_next() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         leave(&api).await?;
         cluster.restore().await?;

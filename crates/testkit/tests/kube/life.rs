@@ -15,7 +15,7 @@ use testkit::wait::{DEADLINE, eventually};
 use tokio::time::{Instant, sleep};
 
 use super::instance::Instance;
-use super::{in_turn, namespace, read, service};
+use super::{namespace, read, service, with_cluster};
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
@@ -33,7 +33,7 @@ fn cluster_of(name: &str) -> String {
 /// Rows F-01 and F-24.
 #[test]
 fn cut_off_from_the_api_server_it_serves_on_and_catches_up() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         for space in ["istio-system", "life"] {
             api.apply(&namespace(space, &json!({}))).await?;
@@ -74,7 +74,7 @@ fn cut_off_from_the_api_server_it_serves_on_and_catches_up() {
 /// Row F-21. How connections are sent away over the drain window is tested with the protocol.
 #[test]
 fn asked_to_end_it_is_not_ready_gives_its_lease_back_and_ends_well() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         api.apply(&namespace("istio-system", &json!({}))).await?;
         let mut instance = Instance::named(cluster, "ends", &["--revision", "ends"], &[]).await?;
@@ -93,7 +93,7 @@ fn asked_to_end_it_is_not_ready_gives_its_lease_back_and_ends_well() {
 /// Row F-22.
 #[test]
 fn killed_at_any_moment_it_comes_back_with_the_same_answers() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         for space in ["istio-system", "life"] {
             api.apply(&namespace(space, &json!({}))).await?;
@@ -123,7 +123,7 @@ fn killed_at_any_moment_it_comes_back_with_the_same_answers() {
 /// Row F-11.
 #[test]
 fn proxies_that_all_leave_and_come_again_and_again_cost_no_memory() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         for space in ["istio-system", "life"] {
             api.apply(&namespace(space, &json!({}))).await?;

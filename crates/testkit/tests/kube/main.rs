@@ -1,5 +1,5 @@
-//! A real API server as the source: the parity corpus through it, faults on the way to it, and the whole program on it. The tests take
-//! turns with one server.
+//! A real API server as the source: the parity corpus through it, faults on the way to it, and the whole program on it. Each test has a
+//! server for itself while it runs.
 
 mod access;
 mod addresses;
@@ -32,7 +32,8 @@ mod tokens;
 mod wait;
 mod ways;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -42,38 +43,83 @@ use testkit::fixture::SharedFixture;
 use testkit::skip;
 use tokio::runtime::Runtime;
 
-struct SharedCluster {
-    cluster: TestCluster,
+struct Cluster {
+    server: TestCluster,
     runtime: Runtime,
-    turn: Mutex<()>,
 }
 
-/// The cluster of all tests. `None`: it cannot run here, which was reported.
-fn shared() -> Option<Arc<SharedCluster>> {
-    static CLUSTER: SharedFixture<SharedCluster> = SharedFixture::new();
-    CLUSTER.get(|| {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-        let runtime = runtime.expect("threads can be had");
-        let cluster = runtime.block_on(TestCluster::start()).unwrap_or_else(|e| panic!("no API server: {e:#}"));
-        let Some(cluster) = cluster else {
-            skip(
-                "the API server as a source: no etcd and kube-apiserver (`cargo xtask setup`, or set MELTEMI_REFERENCE)",
-            );
-            return None;
-        };
-        Some(SharedCluster { cluster, runtime, turn: Mutex::default() })
-    })
+/// The API servers of all tests. Two, since most tests mostly wait.
+struct Clusters {
+    pool: Mutex<Pool>,
+    changed: Condvar,
 }
 
-/// One test with the server, which has nothing of what other tests wrote.
-fn in_turn(scenario: impl AsyncFnOnce(&TestCluster) -> Result<()>) {
-    let Some(shared_cluster) = shared() else { return };
-    let _turn: MutexGuard<'_, ()> = shared_cluster.turn.lock().unwrap_or_else(PoisonError::into_inner);
-    let done = shared_cluster.runtime.block_on(async {
-        shared_cluster.cluster.restore().await.context("what earlier tests left behind does not go")?;
-        scenario(&shared_cluster.cluster).await
-    });
-    done.unwrap_or_else(|e| panic!("{e:#}"));
+struct Pool {
+    idle: Vec<Cluster>,
+    /// How many more may be started.
+    unstarted: usize,
+}
+
+impl Clusters {
+    fn new() -> Clusters {
+        Clusters { pool: Mutex::new(Pool { idle: Vec::new(), unstarted: 2 }), changed: Condvar::new() }
+    }
+
+    /// One that is idle or new, otherwise the next that is returned. `None`: it cannot run here.
+    fn take(&self) -> Result<Option<Cluster>> {
+        let nothing = |pool: &mut Pool| pool.idle.is_empty() && pool.unstarted == 0;
+        let mut pool = self.changed.wait_while(self.lock(), nothing).unwrap_or_else(PoisonError::into_inner);
+        if let Some(cluster) = pool.idle.pop() {
+            return Ok(Some(cluster));
+        }
+        pool.unstarted -= 1;
+        drop(pool);
+        let started = Cluster::start();
+        if !matches!(started, Ok(Some(_))) {
+            self.lock().unstarted += 1;
+            self.changed.notify_one();
+        }
+        started
+    }
+
+    fn give_back(&self, cluster: Cluster) {
+        self.lock().idle.push(cluster);
+        self.changed.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Cluster {
+    /// `None`: its programs are not there.
+    fn start() -> Result<Option<Cluster>> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let server = runtime.block_on(TestCluster::start())?;
+        Ok(server.map(|server| Cluster { server, runtime }))
+    }
+}
+
+/// One test with a server of its own, which has nothing of what other tests wrote.
+fn with_cluster(scenario: impl AsyncFnOnce(&TestCluster) -> Result<()>) {
+    static CLUSTERS: SharedFixture<Clusters> = SharedFixture::new();
+    let clusters = CLUSTERS.get(|| Some(Clusters::new())).expect("it is always made");
+    let Some(cluster) = clusters.take().unwrap_or_else(|e| panic!("no API server: {e:#}")) else {
+        skip("the API server as a source: no etcd and kube-apiserver (`cargo xtask setup`, or set MELTEMI_REFERENCE)");
+        return;
+    };
+    let done = catch_unwind(AssertUnwindSafe(|| {
+        cluster.runtime.block_on(async {
+            cluster.server.restore().await.context("what earlier tests left behind does not go")?;
+            scenario(&cluster.server).await
+        })
+    }));
+    clusters.give_back(cluster);
+    match done {
+        Ok(done) => done.unwrap_or_else(|e| panic!("{e:#}")),
+        Err(panic) => resume_unwind(panic),
+    }
 }
 
 /// `Null`: there is none.

@@ -10,7 +10,7 @@ use testkit::parity::CaseProxy;
 use testkit::wait::DEADLINE;
 
 use super::instance::Instance;
-use super::{in_turn, namespace, service};
+use super::{namespace, service, with_cluster};
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
@@ -20,7 +20,7 @@ fn proxy() -> Result<CaseProxy> {
 
 #[test]
 fn away_at_the_start_it_answers_unavailable_and_then_serves() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         for space in ["istio-system", "program"] {
             api.apply(&namespace(space, &json!({}))).await?;

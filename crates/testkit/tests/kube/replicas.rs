@@ -18,8 +18,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::in_turn;
 use super::instance::Instance;
+use super::with_cluster;
 
 /// What reconnecting may cost, of all that was sent at first.
 const RESENT: f64 = 0.02;
@@ -90,7 +90,7 @@ async fn phase(swarm: &mut Swarm, mark: &str, command: Option<&str>) -> Result<V
 
 #[test]
 fn a_replica_that_is_killed_loses_no_proxy_and_hardly_a_byte_is_sent_again() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         let proxies = environment::streams();
         let plan = MeshPlan {

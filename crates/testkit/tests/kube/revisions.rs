@@ -15,7 +15,7 @@ use wire::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryR
 use super::access::{METHOD, secured};
 use super::chart::{self, of_kinds, rendered};
 use super::instance::Instance;
-use super::{in_turn, namespace, read, service, virtual_service};
+use super::{namespace, read, service, virtual_service, with_cluster};
 
 const ROUTE: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
 
@@ -43,7 +43,7 @@ fn server_of(program: &Path, kubeconfig: &Path, proxy: &str) -> Result<String> {
 
 #[test]
 fn labels_and_tags_choose_the_control_plane() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         for (space, labels) in [
             ("plain", json!({})),
@@ -122,7 +122,7 @@ async fn routes(instance: &Instance, api: &ApiWriter, name: &str, space: &str) -
 /// istiod answers whoever finds it, and so do we: that a proxy finds its own is the doing of names.
 #[test]
 fn a_proxy_of_a_revision_is_served_by_it_alone() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         two_revisions(&api).await?;
         let plain = Instance::named(cluster, "plain", &["--revision", "default"], &[]).await?;

@@ -16,7 +16,7 @@ use testkit::wait::{DEADLINE, eventually};
 use super::access::{self, Router};
 use super::chart::{self, of_kinds, rendered};
 use super::instance::Instance;
-use super::{in_turn, namespace, read, service, virtual_service};
+use super::{namespace, read, service, virtual_service, with_cluster};
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/istio-system/leases/meltemi-leader";
@@ -116,7 +116,7 @@ impl<'a> Roles<'a> {
 
 #[test]
 fn a_kind_that_may_not_be_read_any_more_stays_as_it_was_and_the_others_go_on() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let Some(objects) = rendered(None)? else { return Ok(()) };
         let api = cluster.api().await?;
         access::edge(&api).await?;
@@ -166,7 +166,7 @@ fn forbidden(live: &WatchedStore, resources: &[String]) -> bool {
 
 #[test]
 fn all_missing_rights_are_named_in_one_line_at_the_start() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let Some(objects) = rendered(None)? else { return Ok(()) };
         let api = cluster.api().await?;
         api.apply(&namespace("istio-system", &json!({}))).await?;
@@ -210,7 +210,7 @@ spec:
 
 #[test]
 fn with_the_rights_of_the_chart_objects_of_the_gateway_api_are_counted_at_the_start() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let Some(objects) = rendered(None)? else { return Ok(()) };
         let api = cluster.api().await?;
         api.apply(&namespace("istio-system", &json!({}))).await?;
@@ -241,7 +241,7 @@ fn istiods_rights() -> Result<Option<Vec<Value>>> {
 
 #[test]
 fn with_istiods_own_cluster_role_status_cannot_be_written_which_is_logged_once_and_costs_nothing_else() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let Some(objects) = istiods_rights()? else { return Ok(()) };
         let api = cluster.api().await?;
         access::edge(&api).await?;
@@ -290,7 +290,7 @@ struct Scene<'a> {
 
 #[test]
 fn with_the_rights_of_the_chart_everything_works_and_a_missing_one_is_named() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let Some(objects) = rendered(None)? else { return Ok(()) };
         let api = cluster.api().await?;
         access::edge(&api).await?;
@@ -420,7 +420,7 @@ fn lease() -> Value {
 
 #[test]
 fn what_a_tenant_writes_over_is_put_right_and_a_stolen_lease_stops_its_holder() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         for space in ["istio-system", "tenant"] {
             api.apply(&namespace(space, &json!({}))).await?;

@@ -13,7 +13,7 @@ use testkit::server;
 use testkit::wait::{eventually, observe};
 
 use super::instance::Instance;
-use super::{chart, in_turn, namespace, read};
+use super::{chart, namespace, read, with_cluster};
 
 /// `meltemi ca`: what it prints, or its error. `token`: the file.
 pub(crate) async fn ca(instance: &Instance, words: &'static [&str], token: &Path) -> Result<String> {
@@ -51,7 +51,7 @@ fn file(replica: &Instance, name: &str) -> Option<String> {
 
 #[test]
 fn replicas_change_the_root_together() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         api.apply(&namespace("istio-system", &json!({}))).await?;
         let settings = [("UNSAFE_ENABLE_ADMIN_ENDPOINTS", "true")];
@@ -110,7 +110,7 @@ fn replicas_change_the_root_together() {
 /// Namespaces that are not watched were written to every five seconds: whether they hold the root was never seen.
 #[test]
 fn namespaces_that_are_not_watched_are_left_alone() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         for space in ["istio-system", "looked-at", "left-alone"] {
             api.apply(&namespace(space, &json!({}))).await?;

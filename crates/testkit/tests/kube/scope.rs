@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use sources::kube::{EndpointKind, KubeOptions, Pacing};
 use testkit::cluster::{WatchedStore, options};
 
-use super::{chart, in_turn, namespace, service, virtual_service};
+use super::{chart, namespace, service, virtual_service, with_cluster};
 
 fn mesh_config(text: &str) -> Value {
     json!({
@@ -19,7 +19,7 @@ fn mesh_config(text: &str) -> Value {
 
 #[test]
 fn only_selected_namespaces_are_watched() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         api.apply(&namespace("istio-system", &json!({}))).await?;
         api.apply(&mesh_config("discoverySelectors: [{matchLabels: {mesh: in}}]")).await?;
@@ -45,7 +45,7 @@ fn only_selected_namespaces_are_watched() {
 
 #[test]
 fn objects_of_another_revision_are_not_read() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         api.apply(&namespace("revised", &json!({}))).await?;
         let mut objects = Vec::new();
@@ -72,7 +72,7 @@ fn objects_of_another_revision_are_not_read() {
 
 #[test]
 fn a_role_of_single_namespaces_is_enough() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         for space in ["istio-system", "few-in", "few-out"] {
             api.apply(&namespace(space, &json!({}))).await?;

@@ -13,7 +13,7 @@ use testkit::wait::{DEADLINE, eventually, observe};
 
 use super::chart::{self, of_kinds, rendered};
 use super::instance::Instance;
-use super::{in_turn, namespace, service};
+use super::{namespace, service, with_cluster};
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 /// Long enough for a change to be debounced and sent.
@@ -138,7 +138,7 @@ async fn spaces(cluster: &TestCluster, spaces: &[(&str, Value)]) -> Result<()> {
 
 #[test]
 fn shards_by_namespace_do_not_hear_of_each_other() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         spaces(cluster, &[("payments", json!({})), ("payments-batch", json!({})), ("shop", json!({}))]).await?;
         let payments =
             Recipe { file: "namespace/payments.yaml", proxy: ("sidecar", "payments"), space: "payments-batch" };
@@ -149,7 +149,7 @@ fn shards_by_namespace_do_not_hear_of_each_other() {
 
 #[test]
 fn shards_by_region_do_not_hear_of_each_other() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let region = |name: &str| json!({ "meltemi.region": name, "istio.io/rev": name });
         spaces(cluster, &[("shop-eu", region("eu-west")), ("shop-us", region("us-east"))]).await?;
         let recipe = |file, space| Recipe { file, proxy: ("sidecar", space), space };
@@ -159,7 +159,7 @@ fn shards_by_region_do_not_hear_of_each_other() {
 
 #[test]
 fn gateways_and_sidecars_do_not_hear_of_each_other() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let gateways = json!({ "istio.io/rev": "gateways", "meltemi.exposed": "true" });
         let sidecars = json!({ "istio.io/rev": "sidecars" });
         spaces(cluster, &[("istio-ingress", gateways), ("batch", sidecars)]).await?;
@@ -224,7 +224,7 @@ fn churn_of_jobs(api: ApiWriter, space: &'static str) -> tokio::task::JoinHandle
 
 #[test]
 fn jobs_that_churn_do_not_delay_the_shard_of_services() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let jobs = json!({ "istio.io/rev": "jobs", "meltemi.workload": "jobs" });
         spaces(cluster, &[("shop", json!({ "istio.io/rev": "services" })), ("reports", jobs)]).await?;
         let api = cluster.api().await?;

@@ -13,7 +13,7 @@ use testkit::parity::CaseProxy;
 use testkit::wait::{DEADLINE, eventually, observe};
 
 use super::instance::Instance;
-use super::{in_turn, namespace, read, requests, service, virtual_service};
+use super::{namespace, read, requests, service, virtual_service, with_cluster};
 
 const OBJECT: &str = "/apis/networking.istio.io/v1/namespaces/reported/virtualservices/web";
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/istio-system/leases/meltemi-status";
@@ -52,7 +52,7 @@ async fn listen(proxy: &mut AdsClient) -> Result<()> {
 
 #[test]
 fn an_object_says_whether_it_was_accepted_and_who_holds_it() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         for space in ["istio-system", "reported"] {
             api.apply(&namespace(space, &json!({}))).await?;
@@ -132,7 +132,7 @@ fn an_object_says_whether_it_was_accepted_and_who_holds_it() {
 fn a_burst_of_changes_is_one_write_for_each_object() {
     const OBJECTS: usize = 5;
     const EDITS: i64 = 6;
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         for space in ["istio-system", "reported"] {
             api.apply(&namespace(space, &json!({}))).await?;
@@ -213,7 +213,7 @@ const BUSY: Duration = Duration::from_secs(10);
 /// The replica that writes the status has no proxy that holds the filter; the only one that does is connected to the other replica.
 #[test]
 fn proxies_of_another_replica_are_waited_for_counted_and_reported() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         for space in ["istio-system", "reported"] {
             api.apply(&namespace(space, &json!({}))).await?;
@@ -265,7 +265,7 @@ fn proxies_of_another_replica_are_waited_for_counted_and_reported() {
 /// An older version, or a role that may not write its report: what its proxies hold is unknown, and the status reports that.
 #[test]
 fn a_replica_that_does_not_report_makes_the_status_unknown() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         for space in ["istio-system", "reported"] {
             api.apply(&namespace(space, &json!({}))).await?;

@@ -24,7 +24,7 @@ use wire::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryR
 
 use super::access::{METHOD, secured};
 use super::instance::Instance;
-use super::{chart, in_turn, namespace, read, requests};
+use super::{chart, namespace, read, requests, with_cluster};
 
 const SPACE: &str = "junk";
 const NAME: &str = "istiod.istio-system.svc";
@@ -166,7 +166,7 @@ async fn transitions(api: &ApiWriter) -> (String, i64) {
 /// 20,000 of them kept every proxy out for minutes, and the lease was lost.
 #[test]
 fn junk_tokens_keep_no_proxy_out_and_cost_no_lease() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         for space in ["istio-system", SPACE] {
             api.apply(&namespace(space, &json!({}))).await?;

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 
 use super::chart::token;
 use super::instance::Instance;
-use super::{in_turn, namespace, service, virtual_service};
+use super::{namespace, service, virtual_service, with_cluster};
 
 const ROUTES: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
 
@@ -75,7 +75,7 @@ fn report(output: &Output) -> Result<Value> {
 
 #[test]
 fn it_waits_for_the_proxies_of_all_replicas_and_says_who_has_not_answered() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let replicas = Replicas::start(cluster).await?;
         let mut near = connected(&replicas.first, "a", "10.8.0.1").await?;
         let mut far = connected(&replicas.second, "b", "10.8.0.2").await?;
@@ -111,7 +111,7 @@ fn it_waits_for_the_proxies_of_all_replicas_and_says_who_has_not_answered() {
 
 #[test]
 fn proxies_of_a_replica_that_is_killed_meanwhile_are_waited_for() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let replicas = Replicas::start(cluster).await?;
         let _far = connected(&replicas.second, "b", "10.8.0.2").await?;
         let file = replicas.folder.path().join("web.yaml");

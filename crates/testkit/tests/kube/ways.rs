@@ -21,7 +21,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObj
 use tokio_rustls::rustls::{ServerConfig, crypto::aws_lc_rs};
 
 use super::instance::Instance;
-use super::{in_turn, namespace, service};
+use super::{namespace, service, with_cluster};
 
 const HASTE: Pacing = Pacing {
     first_retry: Duration::from_millis(100),
@@ -38,7 +38,7 @@ const HASTE: Pacing = Pacing {
 /// Row F-03.
 #[test]
 fn a_slow_api_server_is_waited_for_and_no_watch_begins_twice() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         api.apply(&namespace("istio-system", &json!({}))).await?;
         let faulty = FaultProxy::start(cluster.client().await?).await?;
@@ -85,7 +85,7 @@ fn kubeconfig(file: &Path, url: &str, authority: Option<&Path>) -> Result<()> {
 /// Row F-26.
 #[test]
 fn a_name_that_means_nothing_is_asked_for_until_it_does() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         api.apply(&namespace("ways", &json!({}))).await?;
         api.apply(&service("ways", "a")).await?;
@@ -159,7 +159,7 @@ impl Tls {
 /// Row F-26.
 #[test]
 fn another_certificate_of_the_api_server_is_believed_once_its_authority_is() {
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         api.apply(&namespace("ways", &json!({}))).await?;
         api.apply(&service("ways", "a")).await?;

@@ -11,7 +11,7 @@ use testkit::injection::{folder, yaml};
 use testkit::{environment, server, skip};
 
 use super::super::chart::{of_kinds, rendered};
-use super::super::{in_turn, namespace};
+use super::super::{namespace, with_cluster};
 use super::{SPACES, make_spaces};
 
 /// Name and revision of a configuration, and whether it is asked.
@@ -41,7 +41,7 @@ fn check_inject_agrees_with_istioctl() {
     let Some(istioctl) = environment::istioctl() else {
         return skip("istioctl: not found (`cargo xtask setup --reference`, or set MELTEMI_ISTIOCTL)");
     };
-    in_turn(async |cluster| {
+    with_cluster(async |cluster| {
         let api = cluster.api().await?;
         make_spaces(&api).await?;
         api.apply(&namespace("istio-system", &json!({}))).await?;
