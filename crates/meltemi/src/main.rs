@@ -1,18 +1,14 @@
 //! The program `meltemi`: reads its arguments, runs one command, turns the outcome into an exit code.
 
-mod args;
-mod commands;
 mod serve;
-mod settings;
-mod yaml;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 
-use args::{Args, Command, Env, Token};
-use commands::Outcome;
+use commands::CommandOutcome;
 use settings::Settings;
+use settings::args::{self, Args, Command, Env, TokenCommand};
 
 /// Its settings are in `.cargo/config.toml`: they are built in.
 #[global_allocator]
@@ -31,8 +27,8 @@ fn main() -> ExitCode {
         eprintln!("warning: {flag} is not a flag of this version; it is ignored");
     }
     match run(args) {
-        Ok(Outcome::Done) => ExitCode::SUCCESS,
-        Ok(Outcome::Found) => ExitCode::from(1),
+        Ok(CommandOutcome::Done) => ExitCode::SUCCESS,
+        Ok(CommandOutcome::Found) => ExitCode::from(1),
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::from(2)
@@ -40,7 +36,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: Args) -> Result<Outcome> {
+fn run(args: Args) -> Result<CommandOutcome> {
     let env = Env::read();
     match args.command {
         Command::Serve(args) => {
@@ -65,7 +61,7 @@ fn run(args: Args) -> Result<Outcome> {
         Command::Request(args) => commands::request::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Pushes(args) => commands::pushes::run(&args),
-        Command::Token(Token::Create(args)) => commands::token::create(&args, &env),
+        Command::Token(TokenCommand::Create(args)) => commands::token::create(&args, &env),
         Command::AdmissionPolicy => Ok(commands::admission::run()),
         Command::Inject(args) => commands::inject::run(args, &env),
         Command::CheckInject(args) => commands::check_inject::run(&args, &env),

@@ -15,10 +15,10 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, reload};
 
-use crate::commands::Outcome;
-use crate::settings::{LogSettings, Settings};
+use commands::CommandOutcome;
+use settings::{LogSettings, Settings};
 
-pub(crate) fn run(settings: Settings) -> Result<Outcome> {
+pub(crate) fn run(settings: Settings) -> Result<CommandOutcome> {
     let scopes = start_log(&settings.log);
     server::disable_core_dumps();
     let mut threads = tokio::runtime::Builder::new_multi_thread();
@@ -26,7 +26,7 @@ pub(crate) fn run(settings: Settings) -> Result<Outcome> {
     let served = runtime.block_on(serve(settings, scopes));
     // A scan of the folder may be running; nothing depends on its end.
     runtime.shutdown_background();
-    served.map(|()| Outcome::Done)
+    served.map(|()| CommandOutcome::Done)
 }
 
 fn start_log(log: &LogSettings) -> Arc<LogScopes> {
