@@ -8,10 +8,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, ensure};
 use loadgen::mesh::MeshPlan;
 use serde_json::Value;
+use testkit::scraper::{Scraped, Scraper};
 use testkit::{environment, skip};
 
 use crate::doctor::run;
-use crate::prometheus::Scraper;
 use crate::served::{ServedMesh, plan};
 
 #[test]
@@ -24,13 +24,13 @@ fn sidecars_name_what_was_called() {
         let mesh = ServedMesh::new(&wide, &[])?;
         let _swarm = mesh.swarm().await?;
         remember(&promtool, &mesh)?;
-        let scraper = Scraper::start(&prometheus, &mesh)?;
+        let scraped = Scraped { monitoring: mesh.monitoring, api_server: None };
+        let scraper = Scraper::start(&prometheus, mesh.folder.path(), scraped)?;
         scraper.has_data("increase(istio_requests_total[1d]) > 0").await?;
 
         let by_objects = sidecars(&mesh, &[])?;
         ensure!(by_objects.len() == 4 && by_objects.iter().all(|(_, hosts)| hosts.len() == 2), "{by_objects:#?}");
-        let url = format!("http://{}", scraper.at);
-        let by_use = sidecars(&mesh, &["--prometheus", &url])?;
+        let by_use = sidecars(&mesh, &["--prometheus", &scraper.url()])?;
         let always = ["./*", "istio-system/*"];
         let expected = [
             ("ns-0", [&always[..], &["ns-1/s-1.ns-1.svc.cluster.local", "ns-2/s-2.ns-2.svc.cluster.local"]].concat()),

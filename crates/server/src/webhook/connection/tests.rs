@@ -49,7 +49,7 @@ impl Port {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let counts = ValidationMetrics::register(&xds::Register::new(prometheus::Registry::new())).unwrap();
-        tokio::spawn(serve(listener, acceptor(&secure.into(), allowed).unwrap(), router(counts, None), limits));
+        tokio::spawn(serve(listener.into(), acceptor(&secure.into(), allowed).unwrap(), router(counts, None), limits));
         Port { address, root }
     }
 
