@@ -150,8 +150,10 @@ mod tests {
     async fn a_port_in_use_is_named_with_its_flag() {
         let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let number = taken.local_addr().unwrap().port();
-        let error =
-            Listeners::bind(&ports(port("--grpcAddr", Some(("127.0.0.1", number)))), &metrics()).await.err().expect("in use");
+        let error = Listeners::bind(&ports(port("--grpcAddr", Some(("127.0.0.1", number)))), &metrics())
+            .await
+            .err()
+            .expect("in use");
         let text = format!("{error:#}");
         assert!(text.contains(&number.to_string()) && text.contains("--grpcAddr") && text.contains("in use"), "{text}");
     }

@@ -18,7 +18,9 @@ async fn pilot_agent_gets_certificate_and_configuration_and_its_envoy_is_live() 
         return skip(&format!("Istio's agent: {why}"));
     }
     let (Some(agent), Some(envoy)) = (environment::pilot_agent(), environment::envoy()) else {
-        return skip("Istio's agent: no pilot-agent or no Envoy (`cargo xtask setup`, or set MELTEMI_REFERENCE and MELTEMI_ENVOY)");
+        return skip(
+            "Istio's agent: no pilot-agent or no Envoy (`cargo xtask setup`, or set MELTEMI_REFERENCE and MELTEMI_ENVOY)",
+        );
     };
     let mesh = Mesh::new().unwrap();
     let result = run(&mesh, &agent, &envoy).await;

@@ -127,7 +127,8 @@ mod tests {
     #[test]
     fn the_newest_write_counts() {
         let line = |metadata: &str| format!(r#"{{"type":"MODIFIED","object":{{"metadata":{{{metadata}}}}}}}"#);
-        let fields = r#""managedFields":[{"time":"1970-01-01T00:01:00Z"},{"time":"1970-01-01T00:02:00Z"},{"manager":"old"}]"#;
+        let fields =
+            r#""managedFields":[{"time":"1970-01-01T00:01:00Z"},{"time":"1970-01-01T00:02:00Z"},{"manager":"old"}]"#;
         assert_eq!(written(line(fields).as_bytes(), false), at(120));
         let deleting = format!(r#"{fields},"deletionTimestamp":"1970-01-01T00:03:00Z""#);
         assert_eq!(written(line(&deleting).as_bytes(), false), None, "nobody wrote a field");

@@ -92,7 +92,9 @@ const STEP: u64 = 4 * MINUTE;
 #[test]
 fn thresholds_hold_for_the_time_that_was_asked_for() {
     let (Some(prometheus), Some(promtool)) = (environment::prometheus(), environment::promtool()) else {
-        return skip("doctor over hours: no Prometheus (Debian: apt-get install prometheus, or set MELTEMI_PROMETHEUS)");
+        return skip(
+            "doctor over hours: no Prometheus (Debian: apt-get install prometheus, or set MELTEMI_PROMETHEUS)",
+        );
     };
     run(async move {
         let mesh = ServedMesh::new(&plan(12, 12), &[])?;
@@ -131,7 +133,8 @@ fn slow_convergence() -> Result<String> {
             if slow || ago >= SLOW {
                 count += 10 * STEP / MINUTE;
             }
-            text += &format!("pilot_proxy_convergence_time_bucket{{job=\"old\",le=\"{bound}\"}} {count} {}\n", now - ago);
+            text +=
+                &format!("pilot_proxy_convergence_time_bucket{{job=\"old\",le=\"{bound}\"}} {count} {}\n", now - ago);
         }
     }
     Ok(text)

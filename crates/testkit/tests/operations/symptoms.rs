@@ -97,7 +97,8 @@ fn an_envoy_that_rejects_what_a_filter_made() {
         let odd = filter(&json!({ "lb_policy": "CLUSTER_PROVIDED" }));
         let mesh = ServedMesh::with(&plan(12, 12), &Setup { more: &[("filter.yaml", odd)], ..Setup::default() })?;
         let _swarm = mesh.swarm().await?;
-        let proxy = CaseProxy::new(&json!({ "name": "edge-1", "namespace": "ns-0", "ip": "127.0.0.1", "type": "router" }))?;
+        let proxy =
+            CaseProxy::new(&json!({ "name": "edge-1", "namespace": "ns-0", "ip": "127.0.0.1", "type": "router" }))?;
         let bootstrap = Bootstrap { proxy: &proxy, ads: ServerAddress::Tcp(mesh.xds), sds: mesh.path("sds") };
         let proxy = Envoy::start(&envoy, &[], &bootstrap)?;
         let mut found = Vec::new();
