@@ -38,7 +38,7 @@ struct Args {
 enum Command {
     /// Fetch Envoy and the Python packages of the tests into the cache folder
     Setup {
-        /// Build istiod, its agent and kube-apiserver instead, for `bench --reference` and `test --reference` (needs Go; about ten minutes)
+        /// Build istiod, its agent and kube-apiserver instead, for `bench --reference` (needs Go; about ten minutes)
         #[arg(long)]
         reference: bool,
     },
@@ -48,11 +48,8 @@ enum Command {
     Tidy,
     /// Run what CI runs: setup, check, all tests, parity corpus, Envoy loads, demo
     Test {
-        /// Only what needs Istio's own agent (see `cargo xtask setup --reference`)
-        #[arg(long)]
-        reference: bool,
         /// Only what needs real pods, all of it: on a node that is started for it (root on Linux; sets it up first)
-        #[arg(long, conflicts_with = "reference")]
+        #[arg(long)]
         cluster: bool,
         /// With --cluster: a cluster that is there, and has the images (cargo xtask image) as docker.io/library/{meltemi,proxyv2,app}:local
         #[arg(long, value_name = "FILE", requires = "cluster")]
@@ -94,8 +91,7 @@ fn main() -> ExitCode {
         Command::Setup { reference: true } => reference::setup(),
         Command::Check => check::run(),
         Command::Tidy => tidy::run(),
-        Command::Test { reference: true, .. } => test::reference(),
-        Command::Test { cluster: true, kubeconfig, .. } => cluster_tests::run(kubeconfig.as_deref()),
+        Command::Test { cluster: true, kubeconfig } => cluster_tests::run(kubeconfig.as_deref()),
         Command::Test { .. } => test::run(),
         Command::Bless => bless::run(),
         Command::Parity(args) => parity::run(&args),

@@ -7,9 +7,9 @@ use std::time::Instant;
 use anyhow::Result;
 use config::store::Update;
 use controllers::SecretAccess;
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use views::Views;
+use xds::PortListener;
 
 use crate::gateway_credentials::{GatewayCredentials, Roles};
 use crate::grpc_ports::GrpcPorts;
@@ -64,7 +64,7 @@ impl Starting {
         let views = Views::with_secrets(mesh.environment(), classes, credentials.clone());
         let (sender, receiver) = mpsc::channel::<Vec<Update>>(QUEUED_UPDATES);
         let source = ObjectSource::open(source, &mesh, &views, &metrics, sender.clone()).await?;
-        let listeners = Listeners::bind(&ports).await?;
+        let listeners = Listeners::bind(&ports, &metrics).await?;
         let injection = injection.map(|plane| {
             let (objects, metrics) = (metrics.objects.clone(), metrics.injection.clone());
             Arc::new(InjectionService::new(plane, &mesh.pod_namespace, objects, metrics))
@@ -94,7 +94,7 @@ impl Starting {
     }
 
     /// The listener of --httpAddr. `None`: the port is off.
-    pub fn take_http_listener(&mut self) -> Option<TcpListener> {
+    pub fn take_http_listener(&mut self) -> Option<PortListener> {
         self.opening.listeners.http.take()
     }
 
@@ -106,7 +106,7 @@ impl Starting {
     }
 
     /// The listener of --monitoringAddr. `None`: the port is off.
-    pub fn take_monitoring_listener(&mut self) -> Option<TcpListener> {
+    pub fn take_monitoring_listener(&mut self) -> Option<PortListener> {
         self.opening.listeners.monitoring.take()
     }
 
