@@ -41,6 +41,9 @@ pub struct Metrics {
     pub(crate) keys_failed: IntCounter,
     pub(crate) credentials_withheld: IntCounter,
     pub(crate) panics: IntCounter,
+    /// By `type`.
+    pub(crate) nack_holds: IntCounterVec,
+    pub(crate) held_resources: IntGauge,
     pub(crate) validation: ValidationMetrics,
     pub(crate) injection: InjectionMetrics,
 }
@@ -103,6 +106,15 @@ impl Metrics {
                 "meltemi_panics_total",
                 "internal errors: panics, each of which was caught or ended one task; the log has the place of each",
             )?,
+            nack_holds: on.counters(
+                "meltemi_nack_holds_total",
+                "times that content of a resource was held back because proxies rejected it: `cds`, `lds`, `rds`, `ecds`",
+                &["type"],
+            )?,
+            held_resources: on.gauge(
+                "meltemi_held_resources",
+                "resources whose newest content is held back at present because proxies reject it, counted for each proxy or class of proxies",
+            )?,
             validation: ValidationMetrics::register(&on)?,
             injection: InjectionMetrics::register(&on)?,
             register: on,
@@ -119,6 +131,9 @@ impl Metrics {
                 counters.with_label_values(&[event_type(kind), event]);
             }
             self.triggers.with_label_values(&[trigger(kind)]);
+        }
+        for kind in views::HELD_KINDS.iter() {
+            self.nack_holds.with_label_values(&[kind.label()]);
         }
         for kind in ["config", "eds", "svc", "svcdelete"] {
             self.inbound.with_label_values(&[kind]);

@@ -75,7 +75,7 @@ impl Starting {
         tokio::spawn(memory_pressure::follow(server.clone(), memory_limit));
         tokio::spawn(class_sweep::follow(views.clone()));
         if let Some(term) = quarantine {
-            tokio::spawn(nack_holds::follow(views.clone(), state.connections.clone(), term, metrics.stages().clone()));
+            tokio::spawn(nack_holds::follow(views.clone(), state.connections.clone(), term, metrics.clone()));
         }
         let opening = Opening {
             started,

@@ -13,8 +13,7 @@ use crate::key_fingerprint::KeyFingerprint;
 
 /// Types that can be held. Load assignments and secrets must always be the newest: traffic to endpoints that are gone, or an expired certificate,
 /// is worse than what a proxy rejects of them.
-pub(crate) const HELD_KINDS: Kinds =
-    Kinds::of(&[TypeUrl::Cluster, TypeUrl::Listener, TypeUrl::Route, TypeUrl::Extension]);
+pub const HELD_KINDS: Kinds = Kinds::of(&[TypeUrl::Cluster, TypeUrl::Listener, TypeUrl::Route, TypeUrl::Extension]);
 
 /// Identifies a class: proxies with equal keys. The same for as long as the process lives, also if all proxies of the class leave and return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,10 +51,22 @@ pub struct Hold {
 /// What proxies are sent in place of the content that is held back.
 #[derive(Debug, Clone)]
 pub enum Instead {
-    /// Mostly what they acknowledged last.
+    /// What they acknowledged last.
     Pinned(Arc<Resource>),
+    /// What the resource is without the objects to blame: it was never good with them.
+    Without { content: Arc<Resource>, objects: Arc<[String]> },
     /// Nothing, as if there were no such resource. It is not removed either: a proxy keeps what it has.
     LeftOut,
+}
+
+impl Instead {
+    /// `None`: nothing is sent.
+    pub fn content(&self) -> Option<&Arc<Resource>> {
+        match self {
+            Instead::Pinned(content) | Instead::Without { content, .. } => Some(content),
+            Instead::LeftOut => None,
+        }
+    }
 }
 
 impl fmt::Display for ProxySet {
@@ -72,6 +83,7 @@ impl fmt::Display for Instead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Instead::Pinned(_) => write!(f, "the last good version"),
+            Instead::Without { objects, .. } => write!(f, "what it is without {}", objects.join(" and ")),
             Instead::LeftOut => write!(f, "nothing"),
         }
     }
@@ -193,6 +205,10 @@ impl ProxyHolds {
         self.entries(kind).next().is_some()
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Hold>> {
+        self.0.iter().flat_map(|set| set.values()).filter(|entry| !entry.ended).map(|entry| &entry.hold)
+    }
+
     pub(crate) fn changed_since(&self, kind: TypeUrl, since: Seq) -> bool {
         self.entries(kind).any(|entry| entry.at > since)
     }
@@ -205,10 +221,9 @@ impl ProxyHolds {
 
     /// What the proxy is sent of a resource whose newest content is this. `None`: nothing.
     pub(crate) fn served(&self, kind: TypeUrl, newest: Arc<Resource>) -> Option<Arc<Resource>> {
-        match self.in_force(kind, &newest).map(|hold| &hold.instead) {
+        match self.in_force(kind, &newest) {
             None => Some(newest),
-            Some(Instead::Pinned(pinned)) => Some(pinned.clone()),
-            Some(Instead::LeftOut) => None,
+            Some(hold) => hold.instead.content().cloned(),
         }
     }
 
@@ -236,9 +251,7 @@ impl ProxyHolds {
             match self.in_force(kind, &resource) {
                 Some(hold) => {
                     replaced.insert(name.clone());
-                    if let Instead::Pinned(pinned) = &hold.instead {
-                        added.push(pinned.clone());
-                    }
+                    added.extend(hold.instead.content().cloned());
                     held.push(Arc::new(HeldBack { resource, reason: hold.reason.clone() }));
                 }
                 None if listed.is_none() => added.push(resource),

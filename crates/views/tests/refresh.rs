@@ -13,7 +13,7 @@ use config::store::{Name, Snapshot, Store, StoreOptions};
 use model::{Environment, Mesh, NodeInfo, Proxy};
 use proptest::prelude::*;
 use prost::Message;
-use views::{Holds, Instead, ProxySet, Refusal, Views};
+use views::{Holds, ProxySet, Refusal, Views};
 use wire::envoy::config::core::v3::Node;
 use wire::google::protobuf::{Struct, Value, value::Kind as Json};
 use xds::{Class, Connections, ContentDigest, Kinds, Membership, Notifier, Provider, Rejection, Seq, TypeUrl, Variant};
@@ -83,9 +83,9 @@ impl TestProxy {
             if named.get(name).is_none_or(|version| *version != hold.refused.version) {
                 continue;
             }
-            match &hold.instead {
-                Instead::Pinned(pinned) => drop(named.insert(name.clone(), pinned.version.clone())),
-                Instead::LeftOut => {
+            match hold.instead.content() {
+                Some(content) => drop(named.insert(name.clone(), content.version.clone())),
+                None => {
                     named.remove(name);
                     left_out.push((kind, name.clone()));
                 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use xds::{Changes, Class, Resource, Seq, TypeUrl};
 
 use super::Member;
-use crate::hold::{HELD_KINDS, Hold, Holds, Instead, ProxyHolds, ProxySet, ResourceKey};
+use crate::hold::{HELD_KINDS, Hold, Holds, ProxyHolds, ProxySet, ResourceKey};
 use crate::table::cached_changes;
 
 impl Member {
@@ -23,6 +23,18 @@ impl Member {
     /// The proxies of its class with its version.
     pub(crate) fn class_set(&self) -> ProxySet {
         ProxySet::Class { class: self.handle.load().id, version: self.proxy.metadata.istio_version.clone() }
+    }
+
+    /// The holds that are in force for its stream.
+    pub(crate) fn holds_in_force(&self) -> Vec<Arc<Hold>> {
+        let holds = self.own_holds();
+        let is_in_force = |hold: &&Arc<Hold>| {
+            let newest = self.newest(&hold.key);
+            newest
+                .and_then(|newest| holds.in_force(hold.key.kind, &newest).cloned())
+                .is_some_and(|it| Arc::ptr_eq(&it, hold))
+        };
+        holds.iter().filter(is_in_force).cloned().collect()
     }
 
     pub(super) fn own_holds(&self) -> ProxyHolds {
@@ -90,10 +102,7 @@ impl Member {
         };
         let mut good = self.good.lock().unwrap_or_else(PoisonError::into_inner);
         let found = self.accepted(key, position, &is_bad).or_else(|| good.get(key).cloned()).or_else(|| {
-            let pinned = |set| match &holds.last(set, key)?.instead {
-                Instead::Pinned(pinned) => Some(pinned.clone()),
-                Instead::LeftOut => None,
-            };
+            let pinned = |set| holds.last(set, key)?.instead.content().cloned();
             sets.iter().find_map(pinned)
         });
         let found = found.filter(|found| !is_bad(&found.version))?;

@@ -12,8 +12,10 @@ use xds::{Connections, Kinds, Push, Rejection, Resource, Seq, Variant};
 
 use super::{Views, lock};
 use crate::hold::{HELD_KINDS, Hold, Holds, Instead, ProxySet, ResourceKey};
+use crate::layer::encode;
 use crate::member::Member;
 use crate::notifications::PendingNotifications;
+use crate::render::RenderedResource;
 
 /// Of all proxies. What is rejected beyond that is sent again with the next change, as without holds.
 const MAX_HOLDS: usize = 10_000;
@@ -30,6 +32,8 @@ pub struct Refusal {
     refused: Arc<Resource>,
     /// What the proxy acknowledged last of this resource. `None`: nothing, or it is not known any more.
     good: Option<Arc<Resource>>,
+    /// Content made without the objects to blame, and those.
+    substitute: Option<(Arc<Resource>, Arc<[String]>)>,
     reason: Arc<str>,
     at: SystemTime,
 }
@@ -68,6 +72,20 @@ impl Refusal {
     pub fn refused(&self) -> &Arc<Resource> {
         &self.refused
     }
+
+    /// It is not known what the proxy had before, and the resource still has the content that it refuses.
+    pub fn needs_substitute(&self) -> bool {
+        let newest = self.member.newest(&self.key);
+        self.good.is_none() && newest.is_some_and(|newest| newest.version == self.refused.version)
+    }
+
+    /// Gives the proxy what the resource is without these objects.
+    pub fn substitute(&mut self, made: RenderedResource, objects: Vec<String>) {
+        let content = encode(made);
+        if content.version != self.refused.version {
+            self.substitute = Some((Arc::new(content), objects.into()));
+        }
+    }
 }
 
 impl Views {
@@ -92,6 +110,7 @@ impl Views {
                 key,
                 refused: resource.clone(),
                 good,
+                substitute: None,
                 reason: rejection.reason.clone(),
                 at: SystemTime::now(),
             });
@@ -135,6 +154,21 @@ impl Views {
             holds
         };
         self.put_in_force(holds, seq)
+    }
+
+    /// The holds in force, each with the proxies that are connected here and sent something else because of it.
+    pub fn holds_in_force(&self) -> Vec<(Arc<Hold>, Vec<Arc<Proxy>>)> {
+        let mut found: BTreeMap<(ProxySet, ResourceKey), (Arc<Hold>, Vec<Arc<Proxy>>)> = BTreeMap::new();
+        if self.holds.load().is_empty() {
+            return Vec::new();
+        }
+        for member in self.members() {
+            for hold in member.holds_in_force() {
+                let key = (hold.proxies.clone(), hold.key.clone());
+                found.entry(key).or_insert_with(|| (hold, Vec::new())).1.push(member.proxy.clone());
+            }
+        }
+        found.into_values().collect()
     }
 
     /// The current holds.
@@ -225,9 +259,13 @@ impl Refusal {
         let left_out = (self.variant == Variant::Delta).then_some(Instead::LeftOut);
         let instead = match in_force.map(|hold| &hold.instead) {
             None if newest.version != self.refused.version => None,
-            None => self.good.clone().map(Instead::Pinned).or(left_out),
+            None => {
+                let without = |(content, objects)| Instead::Without { content, objects };
+                let good = self.good.clone().map(Instead::Pinned);
+                good.or_else(|| self.substitute.clone().map(without)).or(left_out)
+            }
             // What was sent in its place was refused too.
-            Some(Instead::Pinned(pinned)) if pinned.version == self.refused.version => left_out,
+            Some(instead) if instead.content().is_some_and(|it| it.version == self.refused.version) => left_out,
             Some(_) => None,
         };
         Some((newest, instead?))
