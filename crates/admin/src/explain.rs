@@ -6,9 +6,9 @@ use std::sync::Arc;
 use axum::http::StatusCode;
 use config::diagnostic::ObjectId;
 use model::{Mesh, Proxy};
-use provenance::{HeldResource, ObjectExplanation, ObjectHolder, ReachState, object_of};
+use provenance::{HeldResource, ObjectExplanation, ObjectHolder, ReachState, ResourceExplanation, object_of};
 use serde::{Deserialize, Serialize};
-use views::served_proxy;
+use views::{Hold, served_proxy};
 use xds::{Changes, Connection, TypeUrl, Variant, WatchInfo};
 
 use crate::connections::time;
@@ -29,6 +29,22 @@ pub struct NackStatus {
     /// When the first of the rejected responses was sent, RFC 3339.
     pub since: String,
     pub resources: Vec<provenance::BlamedResource>,
+    /// What is held back for it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held: Vec<HoldStatus>,
+}
+
+/// Content of a resource that is held back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HoldStatus {
+    pub name: String,
+    /// `cart-1.shop`, or `all of its class with version 1.30.0`.
+    pub from: String,
+    /// What is sent in its place: `the last good version`, `nothing`, or `what it is without EnvoyFilter shop/lua`.
+    pub instead: String,
+    /// When it is tried again, RFC 3339.
+    pub until: String,
 }
 
 /// Rejections that are attributed to fields in one page: each takes up to seconds.
@@ -51,6 +67,7 @@ pub(crate) fn proxy(state: &AdminState, request: &PageRequest<'_>) -> Page {
     let Some(resource) = request.parameters.get("resource") else {
         let mut explained = provenance::explain_proxy(&mesh, proxy, &held(&connection));
         explained.rejects = rejects(&connection);
+        explained.held_back = all_held_back(&connection);
         return Page::json(pretty, &explained);
     };
     let Some((kind, name)) = named_resource(resource) else {
@@ -58,7 +75,10 @@ pub(crate) fn proxy(state: &AdminState, request: &PageRequest<'_>) -> Page {
         return Page::text(StatusCode::BAD_REQUEST, why);
     };
     match provenance::explain_resource(&mesh, proxy, kind, name, &|_, _| None) {
-        Some(explained) => Page::json(pretty, &explained),
+        Some(explained) => {
+            let held_back = all_held_back(&connection).remove(&format!("{}/{name}", kind.short()));
+            Page::json(pretty, &ResourceExplanation { held_back, ..explained })
+        }
         None => Page::text(StatusCode::NOT_FOUND, &format!("{wanted} has no resource {resource}\n")),
     }
 }
@@ -101,55 +121,96 @@ fn explained_object(
         connections.iter().filter_map(|it| served_proxy(it.class.as_ref()).cloned()).collect();
     let mut explained = provenance::explain_object(mesh, id, diagnostics, &holders, &proxies);
     for (proxy, (connection, resources)) in explained.proxies.iter_mut().zip(&reached) {
-        let answer = Answer::new(connection, resources);
+        let answer = Answer::new(connection, resources, &named);
         (proxy.state, proxy.since, proxy.reason) = (Some(answer.state), answer.sent, answer.reason);
     }
     explained
 }
 
-/// The current rejections, the newest last.
+/// A rejection, and where it is examined: a proxy that it came from, and the resources that may be meant.
+struct Rejected<'a> {
+    status: NackStatus,
+    proxy: Option<&'a Arc<Proxy>>,
+    suspects: BTreeSet<Arc<str>>,
+}
+
+/// The current rejections, the newest last. What is held back for a rejection is still rejected, although the proxy has acknowledged since.
 pub(crate) fn nacks(state: &AdminState, request: &PageRequest<'_>) -> Page {
     let Some(mesh) = mesh(state) else { return not_loaded() };
     let seen = |it: &Connection| request.access.sees(&it.proxy.namespace);
-    let connections = state.server.connections.snapshot();
-    let mut groups: BTreeMap<(TypeUrl, &str), (NackStatus, &Connection, &WatchInfo)> = BTreeMap::new();
-    for connection in connections.iter().filter(|it| seen(it)) {
+    let connections: Vec<Connection> = state.server.connections.snapshot().into_iter().filter(seen).collect();
+    let holds = state.server.views.as_ref().map(|views| views.holds_in_force()).unwrap_or_default();
+    let mut groups: BTreeMap<(TypeUrl, &str), Rejected<'_>> = BTreeMap::new();
+    for connection in &connections {
         for watched in &connection.watched {
             let Some(reason) = &watched.last_error else { continue };
             let since = watched.sent.as_ref().map_or_else(String::new, |sent| time(sent.at));
-            let (status, ..) = groups.entry((watched.kind, &**reason)).or_insert_with(|| {
-                let (kind, reason) = (watched.kind.short().to_owned(), reason.to_string());
-                let status =
-                    NackStatus { kind, reason, proxies: Vec::new(), since: since.clone(), resources: Vec::new() };
-                (status, connection, watched)
+            let group = groups.entry((watched.kind, &**reason)).or_insert_with(|| Rejected {
+                proxy: served_proxy(connection.class.as_ref()),
+                suspects: suspects(connection, watched, reason),
+                status: NackStatus::new(watched.kind, reason, since.clone()),
             });
-            status.proxies.push(connection.proxy.id.clone());
-            status.since = since.min(status.since.clone());
+            group.status.add(&connection.proxy.id, since);
+        }
+    }
+    for (hold, proxies) in &holds {
+        let since = time(hold.since);
+        for proxy in proxies.iter().filter(|it| request.access.sees(&it.namespace)) {
+            let group = groups.entry((hold.key.kind, &*hold.reason)).or_insert_with(|| Rejected {
+                proxy: Some(proxy),
+                suspects: BTreeSet::new(),
+                status: NackStatus::new(hold.key.kind, &hold.reason, since.clone()),
+            });
+            group.status.add(&proxy.id, since.clone());
+            group.suspects.insert(hold.key.name.clone());
+            group.status.add_hold(hold);
         }
     }
     let mut listed: Vec<NackStatus> = Vec::new();
-    for (index, (status, connection, watched)) in groups.into_values().enumerate() {
-        let proxy = served_proxy(connection.class.as_ref()).filter(|_| index < MOST_BLAMED);
-        let resources = proxy.map(|proxy| blamed(&mesh, proxy, connection, watched)).unwrap_or_default();
-        listed.push(NackStatus { resources, ..status });
+    for (index, ((kind, reason), Rejected { mut status, proxy, suspects })) in groups.into_iter().enumerate() {
+        if let Some(proxy) = proxy.filter(|_| index < MOST_BLAMED) {
+            let blame = |name: &Arc<str>| provenance::blame(&mesh, proxy, kind, name, reason);
+            status.resources = suspects.iter().filter_map(blame).collect();
+        }
+        listed.push(status);
     }
     listed.sort_by(|a, b| a.since.cmp(&b.since));
     Page::json(request.parameters.contains_key("pretty"), &listed)
 }
 
-fn blamed(
-    mesh: &Mesh,
-    proxy: &Arc<Proxy>,
-    connection: &Connection,
-    watched: &WatchInfo,
-) -> Vec<provenance::BlamedResource> {
-    let reason = watched.last_error.as_deref().unwrap_or_default();
+impl NackStatus {
+    fn new(kind: TypeUrl, reason: &str, since: String) -> NackStatus {
+        let (kind, reason) = (kind.short().to_owned(), reason.to_owned());
+        NackStatus { kind, reason, proxies: Vec::new(), since, resources: Vec::new(), held: Vec::new() }
+    }
+
+    fn add(&mut self, proxy: &str, since: String) {
+        if !self.proxies.iter().any(|known| known == proxy) {
+            self.proxies.push(proxy.to_owned());
+        }
+        self.since = since.min(std::mem::take(&mut self.since));
+    }
+
+    fn add_hold(&mut self, hold: &Hold) {
+        let held = HoldStatus {
+            name: hold.key.name.to_string(),
+            from: hold.proxies.to_string(),
+            instead: hold.instead.to_string(),
+            until: time(hold.expires),
+        };
+        if !self.held.contains(&held) {
+            self.held.push(held);
+        }
+    }
+}
+
+/// Resources that a rejection may mean.
+fn suspects(connection: &Connection, watched: &WatchInfo, reason: &str) -> BTreeSet<Arc<str>> {
     let behind = connection.class.since(watched.kind, watched.position);
-    let suspects: BTreeSet<&str> =
-        behind.changed.iter().map(|it| &*it.name).filter(|name| is_asked(watched, name)).collect();
-    let named: Vec<&str> = suspects.iter().copied().filter(|name| xds::mentions_name(reason, name)).collect();
-    let examined = if named.is_empty() { suspects.into_iter().take(MOST_SUSPECTS).collect() } else { named };
-    examined.into_iter().filter_map(|name| provenance::blame(mesh, proxy, watched.kind, name, reason)).collect()
+    let sent: BTreeSet<Arc<str>> =
+        behind.changed.iter().map(|it| it.name.clone()).filter(|name| is_asked(watched, name)).collect();
+    let named: BTreeSet<Arc<str>> = sent.iter().filter(|name| xds::mentions_name(reason, name)).cloned().collect();
+    if named.is_empty() { sent.into_iter().take(MOST_SUSPECTS).collect() } else { named }
 }
 
 /// The resources of an object by class and type, which many streams share.
@@ -168,8 +229,10 @@ impl HeldIndex<'_> {
             let object = self.object;
             let (_, names) = self.known.entry(Arc::as_ptr(&all).addr()).or_insert_with(|| {
                 let of_object = |it: &&Arc<xds::Resource>| it.provenance.iter().any(|text| object_of(text) == object);
-                let names = all.changed.iter().filter(of_object).map(|it| it.name.clone()).collect();
-                (all, names)
+                let held = all.held.iter().map(|it| &it.resource);
+                let names: BTreeSet<_> =
+                    all.changed.iter().chain(held).filter(of_object).map(|it| it.name.clone()).collect();
+                (all, names.into_iter().collect())
             });
             let asked = names.iter().filter(|name| is_asked(watched, name));
             found.extend(asked.map(|name| (watched.kind, name.clone())));
@@ -186,7 +249,7 @@ struct Answer {
 }
 
 impl Answer {
-    fn new(connection: &Connection, resources: &[(TypeUrl, Arc<str>)]) -> Answer {
+    fn new(connection: &Connection, resources: &[(TypeUrl, Arc<str>)], object: &str) -> Answer {
         let mut answer = Answer { state: ReachState::Acknowledged, sent: None, reason: None };
         for watched in &connection.watched {
             let own: BTreeSet<&str> =
@@ -201,15 +264,34 @@ impl Answer {
             // A text without the name of a resource, as Envoy writes for routes, is about all that was sent.
             let is_named = |reason: &str| behind.changed.iter().any(|it| xds::mentions_name(reason, &it.name));
             let is_meant = |reason: &str| late.iter().any(|name| xds::mentions_name(reason, name)) || !is_named(reason);
-            let rejected = error.filter(|reason| !late.is_empty() && is_meant(reason));
-            if let Some(reason) = rejected {
-                answer = Answer { state: ReachState::Rejected, reason: Some(reason.to_owned()), ..answer };
+            let rejected = error.filter(|reason| !late.is_empty() && is_meant(reason)).map(str::to_owned);
+            if let Some(reason) = rejected.or_else(|| held_back(connection, watched.kind, object)) {
+                answer = Answer { state: ReachState::Rejected, reason: Some(reason), ..answer };
             } else if !late.is_empty() {
                 answer.state = answer.state.min(ReachState::Pending);
             }
         }
         answer
     }
+}
+
+/// Why content with something of the object is held back from the proxy. `None`: it is not.
+fn held_back(connection: &Connection, kind: TypeUrl, object: &str) -> Option<String> {
+    let all = connection.class.since(kind, 0);
+    let of_object = |text: &Arc<str>| object_of(text) == object;
+    let held = all.held.iter().find(|it| it.resource.provenance.iter().any(of_object))?;
+    Some(held.reason.to_string())
+}
+
+/// What is held back from a proxy, as `LDS/NAME`, and why.
+fn all_held_back(connection: &Connection) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for watched in &connection.watched {
+        let all = connection.class.since(watched.kind, 0);
+        let asked = all.held.iter().filter(|it| is_asked(watched, &it.resource.name));
+        found.extend(asked.map(|it| (format!("{}/{}", watched.kind.short(), it.resource.name), it.reason.to_string())));
+    }
+    found
 }
 
 /// The stream of the configuration of a proxy: an Envoy may have others for its certificates.

@@ -32,7 +32,7 @@ mod watches;
 
 pub use authorization::{CONFIRMED, HEADER};
 pub use debug_stream::DebugStreamHandler;
-pub use explain::NackStatus;
+pub use explain::{HoldStatus, NackStatus};
 pub use http::serve;
 pub use log_levels::LogLevels;
 pub use log_scopes::{LogScopes, router as log_scope_routes};

@@ -1,6 +1,6 @@
 //! `meltemi nacks`: what proxies reject at the moment, with the objects and fields to blame.
 
-use admin::NackStatus;
+use admin::{HoldStatus, NackStatus};
 use anyhow::Result;
 use serde_json::Value;
 
@@ -48,7 +48,7 @@ fn text(replicas: &[OfReplica<Vec<NackStatus>>]) -> String {
     nacks.into_iter().map(nack_text).collect::<Vec<_>>().join("\n")
 }
 
-fn nack_text(NackStatus { kind, reason, proxies, since, resources }: &NackStatus) -> String {
+fn nack_text(NackStatus { kind, reason, proxies, since, resources, held }: &NackStatus) -> String {
     let mut named = proxies.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
     if proxies.len() > SHOWN {
         named.push_str(&format!(" and {} more", proxies.len() - SHOWN));
@@ -63,6 +63,12 @@ fn nack_text(NackStatus { kind, reason, proxies, since, resources }: &NackStatus
             text.push_str(&format!("    {}{at}\n", object.object));
             object.fields.iter().for_each(|field| text.push_str(&format!("      {field}\n")));
         }
+    }
+    for HoldStatus { name, from, instead, until } in held.iter().take(SHOWN) {
+        text.push_str(&format!("  held back until {until} from {from}: {name}; sent instead: {instead}\n"));
+    }
+    if held.len() > SHOWN {
+        text.push_str(&format!("  and {} more are held back\n", held.len() - SHOWN));
     }
     text
 }
@@ -91,6 +97,12 @@ mod tests {
             proxies: vec!["cart-1.shop".into()],
             since: "2026-01-01T00:00:00Z".into(),
             resources: vec![resource],
+            held: vec![HoldStatus {
+                name: "virtualInbound".into(),
+                from: "all of its class".into(),
+                instead: "the last good version".into(),
+                until: "2026-01-01T00:10:00Z".into(),
+            }],
         };
         let of = |value| [OfReplica { replica: "r".into(), value }];
         let shown = text(&of(vec![nack.clone()]));
@@ -99,6 +111,7 @@ mod tests {
             "it is bad",
             "virtualInbound: filterChains[a]",
             "EnvoyFilter shop/bad\n      spec.configPatches[0]",
+            "held back until 2026-01-01T00:10:00Z from all of its class: virtualInbound; sent instead: the last good version",
         ] {
             assert!(shown.contains(wanted), "{shown}");
         }

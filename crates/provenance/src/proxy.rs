@@ -33,6 +33,9 @@ pub struct ProxyExplanation {
     /// What it rejects at the moment, by type.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub rejects: BTreeMap<String, String>,
+    /// Resources whose newest content it is not sent, as `LDS/NAME`, and why not.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub held_back: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -104,6 +107,7 @@ pub fn explain_proxy(mesh: &Mesh, proxy: &Arc<Proxy>, held: &[HeldResource]) -> 
         objects,
         decisions: decisions(mesh, proxy),
         rejects: BTreeMap::new(),
+        held_back: BTreeMap::new(),
     }
 }
 

@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use model::{Mesh, Proxy};
 use serde::{Deserialize, Serialize};
+use views::{RenderedResource, render_resource};
 use xds::TypeUrl;
 
 use crate::experiment::Experiment;
+use crate::object::object_id;
 use crate::parts::Part;
 use crate::resource::{DEFAULT, PartOrigin, Role, explain_resource};
 
@@ -62,6 +64,33 @@ pub fn blame(mesh: &Mesh, proxy: &Arc<Proxy>, kind: TypeUrl, name: &str, reason:
     Some(BlamedResource { name: name.to_owned(), parts: labels, objects })
 }
 
+/// The resource without the objects to blame, and those. `None`: nobody is to blame, or there is no such resource without them.
+pub fn without_culprits(
+    mesh: &Mesh,
+    proxy: &Arc<Proxy>,
+    (kind, name): (TypeUrl, &str),
+    reason: &str,
+) -> Option<(RenderedResource, Vec<String>)> {
+    let blamed = blame(mesh, proxy, kind, name, reason)?;
+    // What a resource cannot be without is none of the likely ones.
+    let likely = blamed.objects.into_iter().filter(|it| rank(&it.object) < LIKELY.len());
+    let first = likely.map(|it| it.object).next()?;
+    without_object(mesh, proxy, (kind, name), &first).map(|made| (made, vec![first]))
+}
+
+/// The resource as it is without an object. `None`: it does not exist then.
+pub fn without_object(
+    mesh: &Mesh,
+    proxy: &Arc<Proxy>,
+    (kind, name): (TypeUrl, &str),
+    object: &str,
+) -> Option<RenderedResource> {
+    let (object_kind, object_name) = object.split_once(' ')?;
+    let id = object_id(object_kind, object_name)?;
+    let (mesh, _) = mesh.next(&mesh.snapshot().without_objects([&id]));
+    render_resource(&mesh, &mesh.place(proxy), kind, name)
+}
+
 /// What the meant parts come from. What also makes others, as that a chain is there at all, is not to blame if something makes these alone.
 fn narrowest<'a>(parts: &'a [PartOrigin], meant: &[usize]) -> BTreeSet<&'a str> {
     let of = |index: &usize| parts[*index].from.iter().map(String::as_str).filter(|from| *from != DEFAULT);
@@ -73,8 +102,9 @@ fn narrowest<'a>(parts: &'a [PartOrigin], meant: &[usize]) -> BTreeSet<&'a str> 
 }
 
 /// What bypasses validation is the likeliest to be at fault.
+const LIKELY: [&str; 4] = ["EnvoyFilter ", "WasmPlugin ", "VirtualService ", "DestinationRule "];
+
 fn rank(object: &str) -> usize {
-    const LIKELY: [&str; 4] = ["EnvoyFilter ", "WasmPlugin ", "VirtualService ", "DestinationRule "];
     LIKELY.iter().position(|kind| object.starts_with(kind)).unwrap_or(LIKELY.len())
 }
 

@@ -34,6 +34,9 @@ pub struct ResourceExplanation {
     pub decisions: Vec<Decision>,
     /// The search was ended: causes may be missing.
     pub incomplete: bool,
+    /// Why the proxy is not sent this content. Absent: it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_back: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -131,6 +134,7 @@ pub fn explain_resource(
         bytes: experiment.resource.any.value.len(),
         parts: parts.collect(),
         incomplete: experiment.is_exhausted(),
+        held_back: None,
         causes,
         decisions,
     })

@@ -18,6 +18,7 @@ mod leader_tasks;
 mod loaded;
 mod memory_pressure;
 mod metrics;
+mod nack_holds;
 mod needed_rights;
 mod object_acks;
 mod object_input;

@@ -43,6 +43,9 @@ pub struct Metrics {
     pub(crate) panics: IntCounter,
     /// By `port` and `direction`.
     port_bytes: IntCounterVec,
+    /// By `type`.
+    pub(crate) nack_holds: IntCounterVec,
+    pub(crate) held_resources: IntGauge,
     pub(crate) validation: ValidationMetrics,
     pub(crate) injection: InjectionMetrics,
 }
@@ -111,6 +114,15 @@ impl Metrics {
                  that sets its address, `direction` is `received` or `sent`",
                 &["port", "direction"],
             )?,
+            nack_holds: on.counters(
+                "meltemi_nack_holds_total",
+                "times that content of a resource was held back because proxies rejected it: `cds`, `lds`, `rds`, `ecds`",
+                &["type"],
+            )?,
+            held_resources: on.gauge(
+                "meltemi_held_resources",
+                "resources whose newest content is held back at present because proxies reject it, counted for each proxy or class of proxies",
+            )?,
             validation: ValidationMetrics::register(&on)?,
             injection: InjectionMetrics::register(&on)?,
             register: on,
@@ -127,6 +139,9 @@ impl Metrics {
                 counters.with_label_values(&[event_type(kind), event]);
             }
             self.triggers.with_label_values(&[trigger(kind)]);
+        }
+        for kind in views::HELD_KINDS.iter() {
+            self.nack_holds.with_label_values(&[kind.label()]);
         }
         for kind in ["config", "eds", "svc", "svcdelete"] {
             self.inbound.with_label_values(&[kind]);

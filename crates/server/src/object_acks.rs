@@ -100,6 +100,9 @@ fn proxy_acks<'a>(object: &str, connections: impl Iterator<Item = &'a Connection
 
 /// `None`: the stream holds nothing of the object.
 fn stream_ack(object: &str, types: &[WatchedType]) -> Option<ProxyAck> {
+    if let Some((_, why)) = types.iter().flat_map(WatchedType::held).find(|(held, _)| *held == object) {
+        return Some(ProxyAck::Rejected(why.to_string()));
+    }
     let holds = |it: &&WatchedType| it.objects(&it.all).any(|held| held == object);
     let is_behind = |it: &&WatchedType| it.objects(&it.behind).any(|held| held == object);
     types.iter().find(holds)?;
@@ -116,6 +119,8 @@ fn stream_ack(object: &str, types: &[WatchedType]) -> Option<ProxyAck> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use config::object::parse_documents;
 
     use super::*;
@@ -141,6 +146,19 @@ mod tests {
         let rejected = ProxyAck::Rejected("duplicate domain".to_owned());
         assert_eq!(acks(&[proxy(4, None, Some("duplicate domain"))], "VirtualService n/b"), [rejected]);
         assert_eq!(acks(&[proxy(4, None, Some("no"))], "VirtualService n/a"), [ProxyAck::Acknowledged]);
+    }
+
+    #[test]
+    fn what_is_held_back_is_rejected() {
+        let held = proxy(5, None, None);
+        let kind = held.watched[0].kind;
+        let mut all = xds::Changes::clone(&held.class.since(kind, 0));
+        let resource = all.changed.remove(1);
+        all.held.push(Arc::new(xds::HeldBack { resource, reason: "duplicate domain".into() }));
+        let types = [WatchedType::held_back(&held.watched[0], all)];
+        let rejected = Some(ProxyAck::Rejected("duplicate domain".to_owned()));
+        assert_eq!(stream_ack("VirtualService n/b", &types), rejected);
+        assert_eq!(stream_ack("VirtualService n/a", &types), Some(ProxyAck::Acknowledged));
     }
 
     #[test]

@@ -65,6 +65,11 @@ impl WatchedType {
         WatchedType { all: of(0), behind: of(watched.position), watched: watched.clone() }
     }
 
+    #[cfg(test)]
+    pub(crate) fn held_back(watched: &WatchInfo, all: Changes) -> WatchedType {
+        WatchedType { watched: watched.clone(), all: Arc::new(all), behind: Arc::default() }
+    }
+
     pub(crate) fn kind(&self) -> TypeUrl {
         self.watched.kind
     }
@@ -80,10 +85,20 @@ impl WatchedType {
         (self.watched.kind, Arc::as_ptr(&self.all).addr(), position, self.watched.names.address())
     }
 
+    fn is_asked(&self, name: &str) -> bool {
+        self.watched.wildcard || self.watched.names.contains(name)
+    }
+
     /// The objects that these resources are made from, as far as the proxy asked for them.
     pub(crate) fn objects<'a>(&'a self, of: &'a Changes) -> impl Iterator<Item = &'a str> {
-        let asked = |name: &str| self.watched.wildcard || self.watched.names.contains(name);
-        of.changed.iter().filter(move |it| asked(&it.name)).flat_map(|it| &it.provenance).map(|named| object(named))
+        let asked = of.changed.iter().filter(move |it| self.is_asked(&it.name));
+        asked.flat_map(|it| &it.provenance).map(|named| object(named))
+    }
+
+    /// Objects with something in content that is held back from the proxy, and why it is.
+    pub(crate) fn held<'a>(&'a self) -> impl Iterator<Item = (&'a str, &'a Arc<str>)> {
+        let asked = self.all.held.iter().filter(|it| self.is_asked(&it.resource.name));
+        asked.flat_map(|it| it.resource.provenance.iter().map(|named| (object(named), &it.reason)))
     }
 
     /// Objects whose resource is named in the reason of a NACK.
@@ -109,7 +124,8 @@ fn counts(connections: &[Connection]) -> HashMap<String, Count> {
         // Secrets are made from no object with a status, and each proxy has its own.
         let watched = connection.watched.iter().filter(|watched| watched.kind != TypeUrl::Secret);
         let types: Vec<WatchedType> = watched.map(|watched| WatchedType::new(connection, watched)).collect();
-        for (object, reason) in types.iter().flat_map(WatchedType::rejected) {
+        let held = types.iter().flat_map(WatchedType::held);
+        for (object, reason) in types.iter().flat_map(WatchedType::rejected).chain(held) {
             let rejection = &mut counts.entry(object.to_owned()).or_default().rejection;
             rejection.get_or_insert_with(|| format!("{}: {reason}", connection.proxy.id));
         }
@@ -117,8 +133,9 @@ fn counts(connections: &[Connection]) -> HashMap<String, Count> {
         groups.entry(key).or_insert(ProxyGroup { types, proxies: 0 }).proxies += 1;
     }
     for ProxyGroup { types, proxies } in groups.values() {
-        let objects: HashSet<&str> = types.iter().flat_map(|it| it.objects(&it.all)).collect();
-        let behind: HashSet<&str> = types.iter().flat_map(|it| it.objects(&it.behind)).collect();
+        let held: HashSet<&str> = types.iter().flat_map(WatchedType::held).map(|(object, _)| object).collect();
+        let objects: HashSet<&str> = types.iter().flat_map(|it| it.objects(&it.all)).chain(held.clone()).collect();
+        let behind: HashSet<&str> = types.iter().flat_map(|it| it.objects(&it.behind)).chain(held).collect();
         for object in objects {
             let count = counts.entry(object.to_owned()).or_default();
             count.holders += proxies;

@@ -288,7 +288,7 @@ fn refresh(
 }
 
 /// In batches and on a thread that serves streams: what a notification touches is still in the cache when the stream is polled.
-async fn notify(mut notifications: PendingNotifications, stages: xds::Stages) {
+pub(crate) async fn notify(mut notifications: PendingNotifications, stages: xds::Stages) {
     let batch_size = NOTIFIED_AT_ONCE * Handle::current().metrics().num_workers();
     while stages.run_long(Stage::PushContext, || notifications.notify_batch(batch_size)) {
         yield_now().await;

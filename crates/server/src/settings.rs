@@ -28,6 +28,8 @@ pub struct ServerSettings {
     pub webhook: WebhookSettings,
     /// `None`: pods are not injected (INJECT_ENABLED).
     pub injection: Option<inject::ControlPlane>,
+    /// MELTEMI_QUARANTINE: how long content that proxies reject is held back. `None`: it is not.
+    pub quarantine: Option<Duration>,
     /// MELTEMI_MEMORY_LIMIT, in bytes. `None`: the limit of the container, or the memory of the machine, which are never exceeded.
     pub memory_limit: Option<i64>,
 }

@@ -21,7 +21,7 @@ use crate::object_source::ObjectSource;
 use crate::ports::Listeners;
 use crate::settings::{JwksSettings, MeshSettings, ServerSettings, SourceSettings};
 use crate::state::SharedState;
-use crate::{class_sweep, jwks, memory_pressure, open_files};
+use crate::{class_sweep, jwks, memory_pressure, nack_holds, open_files};
 
 /// Batches of updates that the source may be ahead of the pipeline.
 const QUEUED_UPDATES: usize = 16;
@@ -50,6 +50,7 @@ impl Starting {
             jwks,
             webhook,
             injection,
+            quarantine,
             memory_limit,
         } = settings;
         let streams = xds::Options { max_connections: open_files::max_connections(), ..streams };
@@ -73,6 +74,9 @@ impl Starting {
         let server = xds::Server::new(views.clone(), streams, metrics.streams.clone(), state.connections.clone());
         tokio::spawn(memory_pressure::follow(server.clone(), memory_limit));
         tokio::spawn(class_sweep::follow(views.clone()));
+        if let Some(term) = quarantine {
+            tokio::spawn(nack_holds::follow(views.clone(), state.connections.clone(), term, metrics.clone()));
+        }
         let opening = Opening {
             started,
             mesh,

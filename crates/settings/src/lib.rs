@@ -40,6 +40,9 @@ pub struct LogSettings {
     pub control: Option<u16>,
 }
 
+/// How long content that proxies reject is held back before it is tried again: a proxy that was wrong, or has a new version, gets it then.
+const QUARANTINE: Duration = Duration::from_secs(10 * 60);
+
 impl Settings {
     /// The settings, and warnings about variables that could not be read; a wrong flag is an error.
     pub fn new(serve: ServeArgs, env: &Env) -> Result<(Settings, Vec<String>)> {
@@ -72,6 +75,7 @@ impl Settings {
         let Env {
             workers,
             memory_limit,
+            quarantine,
             webhook_client_ca,
             webhook_reach,
             mesh: mesh_env,
@@ -116,6 +120,7 @@ impl Settings {
             identity,
             jwks: jwks_settings(jwks_env, &mut ignored)?,
             webhook: webhook_settings(webhook_client_ca, webhook_reach, &mut ignored),
+            quarantine: ignored.read("MELTEMI_QUARANTINE", quarantine, Some(QUARANTINE), off_or_duration),
             memory_limit: ignored.read("MELTEMI_MEMORY_LIMIT", memory_limit, None, positive),
             injection,
         };
@@ -383,6 +388,14 @@ fn flag_duration(flag: &str, text: &str) -> Result<Duration> {
 pub fn go_duration(text: &str) -> Option<Duration> {
     let duration = text.parse::<config::duration::Duration>().ok()?;
     (duration >= config::duration::Duration::ZERO).then(|| duration.to_std())
+}
+
+/// `Some(None)` is off.
+fn off_or_duration(text: &str) -> Option<Option<Duration>> {
+    if text == "off" {
+        return Some(None);
+    }
+    go_duration(text).filter(|duration| !duration.is_zero()).map(Some)
 }
 
 /// `Some(None)` is no limit, which only the default can be.

@@ -11,6 +11,7 @@ use xds::{Kinds, Seq};
 
 use crate::dependencies::{self, MovableProxies};
 use crate::effects::Effects;
+use crate::hold::{ClassId, Holds};
 use crate::key_fingerprint::FingerprintedKeys;
 use crate::layer::{Layer, Refresh, RefreshStamp};
 use crate::layer_caches::{LayerCaches, LayerIds, RefreshEffect};
@@ -28,6 +29,8 @@ pub(crate) struct Engine {
     pub(crate) caches: LayerCaches,
     /// Ordered, so that classes which share an outbound layer are refreshed one after the other.
     pub(crate) classes: OrdMap<LayerIds, ClassEntry>,
+    /// An input like the mesh. Layers and views are computed without them; each member applies them to what it answers.
+    pub(crate) holds: Holds,
 }
 
 /// A class and its members. A class without members is dropped by the next step.
@@ -112,7 +115,7 @@ impl Engine {
         let stamp = RefreshStamp { seq: self.seq, began: None, round: self.round };
         let ids = self.caches.get_or_build(keys, mesh, &placement, stamp);
         if !self.classes.contains_key(&ids) {
-            let entry = ClassEntry::new(&self.caches, placement, ids, stamp);
+            let entry = ClassEntry::new(&self.caches, keys.class_id(), placement, ids, stamp);
             self.classes.insert(ids, entry);
         }
         ids
@@ -146,10 +149,10 @@ impl Engine {
 }
 
 impl ClassEntry {
-    fn new(caches: &LayerCaches, placement: Placement, ids: LayerIds, stamp: RefreshStamp) -> Self {
+    fn new(caches: &LayerCaches, class: ClassId, placement: Placement, ids: LayerIds, stamp: RefreshStamp) -> Self {
         let (facts, published) = (placement.facts, caches.published(ids).clone());
         let view = Arc::new(View::new(published, facts.clone(), caches.own_layers(ids), stamp.seq));
-        let handle = Arc::new(ClassHandle::new(view.clone()));
+        let handle = Arc::new(ClassHandle::new(class, view.clone()));
         Self { handle, view, facts, round: stamp.round, members: Vector::new() }
     }
 }
@@ -210,7 +213,7 @@ impl Step {
             let facts = placement.facts.clone();
             // A proxy that returns to a class which all members left finds its history.
             let known = classes.get(&ids).cloned();
-            let mut entry = known.unwrap_or_else(|| ClassEntry::new(caches, placement, ids, *stamp));
+            let mut entry = known.unwrap_or_else(|| ClassEntry::new(caches, class.class_id(), placement, ids, *stamp));
             (entry.facts, entry.round) = (facts, stamp.round);
             classes.insert(ids, entry);
             ids

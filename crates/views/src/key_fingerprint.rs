@@ -4,6 +4,8 @@ use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
 use model::ClassKeys;
 
+use crate::hold::ClassId;
+
 /// Replaces the key.
 pub(crate) type KeyFingerprint = [u64; 2];
 
@@ -13,6 +15,12 @@ pub(crate) struct FingerprintedKeys {
     pub(crate) outbound: KeyFingerprint,
     pub(crate) listeners: KeyFingerprint,
     pub(crate) inbound: KeyFingerprint,
+}
+
+impl FingerprintedKeys {
+    pub(crate) fn class_id(&self) -> ClassId {
+        ClassId([self.outbound, self.listeners, self.inbound])
+    }
 }
 
 /// Seeded per process, so that a client cannot craft two keys with the same fingerprint.

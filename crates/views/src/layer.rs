@@ -15,6 +15,7 @@ use wire::envoy::service::discovery::v3::DiscoveryResponse;
 use wire::google::protobuf::Any;
 use xds::{Kinds, Resource, Seq, TypeUrl, Variant};
 
+use crate::hold::HELD_KINDS;
 use crate::inbound_templates::InboundTemplates;
 use crate::isolation::TranslationFailures;
 use crate::provenance;
@@ -232,6 +233,9 @@ impl Layer {
                 old.update(seq, began, made, gone.get(&kind).into_iter().flatten().cloned())
             };
             if let Some(next) = next {
+                if HELD_KINDS.contains(kind) {
+                    next.keep_superseded(old);
+                }
                 tables.insert(kind, Arc::new(next));
                 changed = true;
             }

@@ -1,16 +1,20 @@
-//! A stream's membership in a class. A pod that is relabelled moves to another class; its stream still sees one history.
+//! A stream's membership in a class. A pod that is relabelled moves to another class; its stream still sees one history. Holds are applied here to
+//! what the class answers.
+
+mod held;
 
 use std::any::Any;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use model::{Placement, Proxy};
-use xds::{Changes, ContentDigest, Notifier, Resource, Seq, TypeUrl};
+use xds::{Changes, ContentDigest, Kinds, Notifier, Resource, Seq, TypeUrl};
 
+use crate::hold::{ClassId, HELD_KINDS, Holds, ProxyHolds, ResourceKey};
 use crate::secrets::{Recheck, Secrets};
-use crate::table::Table;
+use crate::table::{Answers, Table};
 use crate::view::{View, ViewSnapshot};
 
 /// A class and its current view. Members read through it, so that one store publishes a refresh to all of them.
@@ -18,14 +22,21 @@ use crate::view::{View, ViewSnapshot};
 pub(crate) struct ClassHandle {
     /// Tells classes apart on pages; never used again by another class.
     number: u64,
+    pub(crate) id: ClassId,
     view: ArcSwap<View>,
+    /// Answers with the holds of the class.
+    held_answers: Mutex<Answers<HeldQuestion>>,
 }
+
+/// A type and sequence, of a view, with holds, for proxies of a version.
+type HeldQuestion = (TypeUrl, Seq, (Seq, u64), Seq, Arc<str>);
 
 static CLASSES: AtomicU64 = AtomicU64::new(0);
 
 impl ClassHandle {
-    pub(crate) fn new(view: Arc<View>) -> Self {
-        Self { number: CLASSES.fetch_add(1, Ordering::Relaxed) + 1, view: ArcSwap::new(view) }
+    pub(crate) fn new(id: ClassId, view: Arc<View>) -> Self {
+        let number = CLASSES.fetch_add(1, Ordering::Relaxed) + 1;
+        Self { number, id, view: ArcSwap::new(view), held_answers: Mutex::default() }
     }
 
     pub(crate) fn view(&self) -> Arc<View> {
@@ -46,7 +57,13 @@ pub(crate) struct Member {
     secrets: Option<Secrets>,
     /// Moves between classes.
     moves: Mutex<MoveHistory>,
+    /// Of all proxies.
+    holds: SharedHolds,
+    /// What the proxy acknowledged last of the resources that it rejects.
+    good: Mutex<BTreeMap<ResourceKey, Arc<Resource>>>,
 }
+
+pub(crate) type SharedHolds = Arc<ArcSwap<Holds>>;
 
 /// The proxy of a stream, as it was admitted. `None`: the class is not one of [`Views`](crate::Views).
 pub fn served_proxy(class: &dyn xds::Class) -> Option<&Arc<Proxy>> {
@@ -64,15 +81,18 @@ struct MoveHistory {
     /// When it joined the class that it left, and the tables of that class.
     joined_at: Seq,
     previous_tables: Vec<(TypeUrl, Arc<Table>)>,
+    /// Types that had holds there: the proxy may not have what the tables say.
+    held: Kinds,
     /// Every name that the proxy may hold from previous classes, unless its sequence is before `compacted_at`.
     previous_names: BTreeSet<(TypeUrl, Arc<str>)>,
     compacted_at: Seq,
 }
 
 impl MoveHistory {
-    fn leave(&mut self, view: &ViewSnapshot<'_>, seq: Seq) {
+    fn leave(&mut self, view: &ViewSnapshot<'_>, holds: &ProxyHolds, seq: Seq) {
         (self.joined_at, self.moved_at) = (self.moved_at, seq);
         self.previous_tables = view.tables().map(|(kind, table)| (kind, table.clone())).collect();
+        self.held = HELD_KINDS.iter().filter(|kind| holds.concerns(*kind)).collect();
         for (kind, table) in &self.previous_tables {
             self.previous_names.extend(table.known_names().map(|name| (*kind, name.clone())));
             self.compacted_at = self.compacted_at.max(table.compacted_at);
@@ -81,7 +101,7 @@ impl MoveHistory {
 
     /// Whether the proxy holds this version from the class that it left.
     fn has_sent(&self, kind: TypeUrl, since: Seq, resource: &Resource) -> bool {
-        let tables = self.previous_tables.iter().filter(|(of, _)| *of == kind);
+        let tables = self.previous_tables.iter().filter(|(of, _)| *of == kind && !self.held.contains(kind));
         since >= self.joined_at && tables.map(|(_, table)| table).any(|table| table.has_sent(since, resource))
     }
 }
@@ -92,8 +112,10 @@ impl Member {
         handle: Arc<ClassHandle>,
         notifier: Arc<Notifier>,
         secrets: Option<Secrets>,
+        holds: SharedHolds,
     ) -> Self {
-        Self { proxy, notifier, handle: ArcSwap::new(handle), secrets, moves: Mutex::default() }
+        let (moves, good) = (Mutex::default(), Mutex::default());
+        Self { proxy, notifier, handle: ArcSwap::new(handle), secrets, moves, holds, good }
     }
 
     /// Returns whether a secret that the stream requested changed.
@@ -111,13 +133,13 @@ impl Member {
             return;
         }
         let mut moves = self.moves.lock().unwrap_or_else(PoisonError::into_inner);
-        moves.leave(&self.handle.load().view().snapshot(), seq);
+        moves.leave(&self.handle.load().view().snapshot(), &self.own_holds(), seq);
         self.handle.store(handle);
     }
 }
 
-impl xds::Class for Member {
-    fn since(&self, kind: TypeUrl, since: Seq) -> Arc<Changes> {
+impl Member {
+    fn unheld_since(&self, kind: TypeUrl, since: Seq) -> Arc<Changes> {
         if let (TypeUrl::Secret, Some(secrets)) = (kind, &self.secrets) {
             return Arc::new(secrets.since(since));
         }
@@ -147,9 +169,23 @@ impl xds::Class for Member {
             ..Changes::default()
         })
     }
+}
+
+impl xds::Class for Member {
+    fn since(&self, kind: TypeUrl, since: Seq) -> Arc<Changes> {
+        let answer = self.unheld_since(kind, since);
+        match self.holds_of(kind) {
+            None => answer,
+            Some(holds) => self.apply_holds(&holds, kind, since, answer),
+        }
+    }
 
     fn content_digest(&self, kind: TypeUrl) -> ContentDigest {
         if kind == TypeUrl::Secret && self.secrets.is_some() {
+            let all = self.since(kind, 0);
+            return ContentDigest::of(&all.changed).at(all.seq);
+        }
+        if self.holds_of(kind).is_some() {
             let all = self.since(kind, 0);
             return ContentDigest::of(&all.changed).at(all.seq);
         }
@@ -161,6 +197,9 @@ impl xds::Class for Member {
         if kind == TypeUrl::Secret && self.secrets.is_some() {
             return true;
         }
+        if self.holds_of(kind).is_some_and(|holds| holds.changed_since(kind, since)) {
+            return true;
+        }
         let mut moves = self.moves.lock().unwrap_or_else(PoisonError::into_inner);
         if since < moves.moved_at {
             return true;
@@ -170,6 +209,9 @@ impl xds::Class for Member {
     }
 
     fn changes_if_any(&self, kind: TypeUrl, since: Seq) -> Option<Arc<Changes>> {
+        if self.holds_of(kind).is_some() {
+            return self.has_changes(kind, since).then(|| self.since(kind, since));
+        }
         let mut moves = self.moves.lock().unwrap_or_else(PoisonError::into_inner);
         if since < moves.moved_at || kind == TypeUrl::Secret && self.secrets.is_some() {
             drop(moves);
@@ -185,7 +227,13 @@ impl xds::Class for Member {
     fn named(&self, kind: TypeUrl, name: &str) -> Option<Arc<Resource>> {
         match (kind, &self.secrets) {
             (TypeUrl::Secret, Some(secrets)) => secrets.named(|| self.placement(), name),
-            _ => self.handle.load().view().snapshot().named(kind, name),
+            _ => {
+                let newest = self.handle.load().view().snapshot().named(kind, name)?;
+                match self.holds_of(kind) {
+                    None => Some(newest),
+                    Some(holds) => holds.served(kind, newest),
+                }
+            }
         }
     }
 

@@ -1,9 +1,10 @@
 //! The resources of one type in a layer, each with the sequence at which it last changed, and tombstones of removed ones.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
+use imbl::OrdMap;
 use xds::{Changes, ContentDigest, Resource, Seq};
 
 use crate::sorted_list::{Named, SortedList};
@@ -30,6 +31,15 @@ pub(crate) struct Table {
     answers: Mutex<Answers<Seq>>,
     /// Of all entries, computed on first use.
     content_digest: OnceLock<Box<ContentDigest>>,
+    superseded: Mutex<Superseded>,
+}
+
+/// Content that the last changes replaced, for proxies that reject the new one.
+#[derive(Debug, Clone, Default)]
+struct Superseded {
+    entries: OrdMap<Arc<str>, TableEntry>,
+    /// When the last of the changes arrived.
+    at: Option<Instant>,
 }
 
 /// Answers that streams still use, by their question.
@@ -96,6 +106,7 @@ impl Table {
                 recent,
                 answers: Mutex::default(),
                 content_digest: OnceLock::new(),
+                superseded: Mutex::new(self.superseded().clone()),
             });
         }
         let removals = changed.iter().map(|name| {
@@ -125,6 +136,7 @@ impl Table {
             recent,
             answers: Mutex::default(),
             content_digest: OnceLock::new(),
+            superseded: Mutex::new(self.superseded().clone()),
         })
     }
 
@@ -193,6 +205,47 @@ impl Table {
 
     pub(crate) fn get(&self, name: &str) -> Option<&Arc<Resource>> {
         self.entries.get(name).map(|entry| &entry.resource)
+    }
+
+    /// With the sequence of its last change.
+    pub(crate) fn entry(&self, name: &str) -> Option<(&Arc<Resource>, Seq)> {
+        self.entries.get(name).map(|entry| (&entry.resource, entry.changed))
+    }
+
+    /// Remembers what the last change replaced in the table `before` it.
+    pub(crate) fn keep_superseded(&self, before: &Table) {
+        let mut superseded = self.superseded();
+        let mut keep = |name: &Arc<str>| match (self.entries.get(name), before.entries.get(name)) {
+            // What was replaced twice by one change was never sent.
+            (Some(now), Some(old)) if now.changed == self.seq && old.changed < self.seq => {
+                superseded.entries.insert(name.clone(), old.clone());
+            }
+            (None, _) => drop(superseded.entries.remove(name)),
+            _ => {}
+        };
+        match &self.recent {
+            Some(recent) => recent.names.iter().for_each(&mut keep),
+            None => self.entries.iter().map(Named::name).for_each(&mut keep),
+        }
+        superseded.at = self.began;
+    }
+
+    /// The content that a change replaced, with its sequence.
+    pub(crate) fn superseded_entry(&self, name: &str) -> Option<(Arc<Resource>, Seq)> {
+        self.superseded().entries.get(name).map(|entry| (entry.resource.clone(), entry.changed))
+    }
+
+    /// Forgets what was replaced before this.
+    pub(crate) fn drop_superseded(&self, before: Instant) {
+        let mut superseded = self.superseded();
+        if superseded.at.is_none_or(|at| at < before) {
+            *superseded = Superseded::default();
+        }
+    }
+
+    // Entries are inserted whole, so a panic leaves no half of one.
+    fn superseded(&self) -> MutexGuard<'_, Superseded> {
+        self.superseded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a stream that has received everything up to `since` holds this version.

@@ -115,9 +115,14 @@ impl ViewSnapshot<'_> {
         self.layers().into_iter().flat_map(|layer| layer.tables())
     }
 
+    /// What identifies the content of an answer among those of one class.
+    pub(crate) fn stamp(&self) -> (Seq, u64) {
+        (self.view.seq, self.outbound.round)
+    }
+
     /// Skips the listener and inbound layers for types that they never hold: they are apart in memory for each class, and most changes are
     /// in the shared outbound layer. This saves cache misses.
-    fn tables_of(&self, kind: TypeUrl) -> impl Iterator<Item = &Arc<Table>> {
+    pub(crate) fn tables_of(&self, kind: TypeUrl) -> impl Iterator<Item = &Arc<Table>> {
         let own = Listeners::KINDS.contains(kind) || Inbound::KINDS.contains(kind);
         let own_layers = if own { &self.view.own_layers[..] } else { &[] };
         std::iter::once(&self.outbound.layer).chain(own_layers).filter_map(move |layer| layer.table(kind))
@@ -144,7 +149,8 @@ impl ViewSnapshot<'_> {
         Placement { scope: self.outbound.scope.clone(), facts: self.view.facts.clone() }
     }
 
-    fn find(&self, kind: TypeUrl, name: &str) -> Option<&Arc<Resource>> {
+    /// In its tables, whether it is held or not.
+    pub(crate) fn find(&self, kind: TypeUrl, name: &str) -> Option<&Arc<Resource>> {
         self.tables_of(kind).find_map(|table| table.get(name))
     }
 }

@@ -1,15 +1,19 @@
 //! The engine in force, and what is done with it: refreshes replace it, proxies join its classes. Nothing is computed while its lock is held.
 
+mod holding;
+
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
 use config::diagnostic::Diagnostic;
 use config::store::Snapshot;
 use model::{Assurance, CredentialReader, Environment, Mesh, Placement, Proxy, ProxyConfigCache};
 use wire::envoy::config::core::v3::Node;
-use xds::{Caller, Journal, Kinds, Membership, NodeError, Notifier, Provider, ProxyInfo, Push, Seq, TypeUrl};
+use xds::{
+    Caller, Journal, Kinds, Membership, NodeError, Notifier, Provider, ProxyInfo, Push, Rejection, Seq, TypeUrl,
+};
 
 use crate::admission;
 use crate::class_limits::{ClassClient, ClassCounts, ClassLimits};
@@ -18,13 +22,14 @@ use crate::effects::AffectedStreams;
 use crate::engine::{ClassEntry, Engine, Step};
 use crate::key_fingerprint::FingerprintedKeys;
 use crate::layer_caches::LayerIds;
-use crate::member::Member;
+use crate::member::{Member, SharedHolds};
 use crate::node;
 use crate::notifications::PendingNotifications;
 use crate::patch_reach::{self, PatchReach};
 use crate::plan::Plan;
 use crate::secrets::{Recheck, SecretAuthorizer, SecretCache, Secrets};
 use crate::view::View;
+pub use holding::{Refusal, RefusalListener};
 
 pub struct Views {
     env: Arc<Environment>,
@@ -39,6 +44,10 @@ pub struct Views {
     /// `None`: secrets are not served.
     secret_cache: Option<Arc<SecretCache>>,
     class_limits: ClassLimits,
+    /// Those of the engine in force, for streams.
+    holds: SharedHolds,
+    /// Not set: nothing is held.
+    refusal_listener: OnceLock<RefusalListener>,
 }
 
 #[derive(Default)]
@@ -96,6 +105,8 @@ impl Views {
             proxy_configs: Mutex::default(),
             journal: Arc::default(),
             secret_cache,
+            holds: SharedHolds::default(),
+            refusal_listener: OnceLock::new(),
         })
     }
 
@@ -261,6 +272,7 @@ impl Views {
     pub fn sweep_classes(&self) {
         let _building = lock(&self.building);
         self.state().sweep(HashSet::contains);
+        self.drop_superseded();
     }
 
     /// A proxy without a stream, such as that of a Pod in a folder. It leaves when the membership is dropped.
@@ -281,7 +293,7 @@ impl Views {
             let joined = match known {
                 Some(ids) => {
                     drop(engine);
-                    self.state().join(ids, round, &proxy, &mut secrets)
+                    self.state().join(ids, round, &proxy, &mut secrets, &self.holds)
                 }
                 None => {
                     drop(engine);
@@ -317,7 +329,7 @@ impl Views {
         if state.built > MAX_UNUSED_CLASSES && state.built > state.engine.classes.len() / 2 {
             state.sweep(|_, unused| *unused != ids);
         }
-        Ok(state.join(ids, round, proxy, secrets))
+        Ok(state.join(ids, round, proxy, secrets, &self.holds))
     }
 
     /// Reads a node message once. Admission compares this proxy with the caller, and the same value is placed and served.
@@ -390,11 +402,12 @@ impl State {
         round: u64,
         proxy: &Arc<Proxy>,
         secrets: &mut Option<Secrets>,
+        holds: &SharedHolds,
     ) -> Option<Membership> {
         let Engine { seq, round: current, classes, .. } = &mut self.engine;
         let entry = classes.get_mut(&ids).filter(|_| *current == round)?;
         let notifier = Notifier::new(*seq);
-        let member = Member::new(proxy.clone(), entry.handle.clone(), notifier.clone(), secrets.take());
+        let member = Member::new(proxy.clone(), entry.handle.clone(), notifier.clone(), secrets.take(), holds.clone());
         let member = Arc::new(member);
         entry.members.push_back(Arc::downgrade(&member));
         if let Some(joined) = &mut self.joined {
@@ -435,6 +448,10 @@ impl Provider for Views {
         let engine = self.state().engine.clone();
         engine.caches.drop_templates();
         engine.classes.values().for_each(|entry| entry.view.evict_unused());
+    }
+
+    fn record_rejection(&self, rejection: &Rejection<'_>) {
+        self.report_refusals(rejection);
     }
 
     fn journal(&self) -> Option<Arc<Journal>> {

@@ -1,11 +1,11 @@
-//! Laws T1 to T3: after any sequence of edits, what each proxy was sent adds up to a computation from scratch on the current objects,
-//! arrived in order, and is made from no object that is private to another namespace.
+//! Laws T1 to T3: after any sequence of edits, what each proxy was sent adds up to a computation from scratch on the current objects and the
+//! current holds, arrived in order, and is made from no object that is private to another namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use config::diagnostic::ObjectId;
 use config::kind::Kind;
@@ -13,10 +13,10 @@ use config::store::{Name, Snapshot, Store, StoreOptions};
 use model::{Environment, Mesh, NodeInfo, Proxy};
 use proptest::prelude::*;
 use prost::Message;
-use views::Views;
+use views::{Holds, ProxySet, Refusal, Views};
 use wire::envoy::config::core::v3::Node;
 use wire::google::protobuf::{Struct, Value, value::Kind as Json};
-use xds::{Class, ContentDigest, Kinds, Membership, Notifier, Provider, Seq, TypeUrl};
+use xds::{Class, Connections, ContentDigest, Kinds, Membership, Notifier, Provider, Rejection, Seq, TypeUrl, Variant};
 
 mod editing;
 mod extending;
@@ -27,13 +27,15 @@ use editing::{Edit, NAMESPACES, edit, updates};
 const KINDS: [TypeUrl; 6] =
     [TypeUrl::Cluster, TypeUrl::Endpoints, TypeUrl::Listener, TypeUrl::Route, TypeUrl::Extension, TypeUrl::NameTable];
 
+type Resources = BTreeMap<TypeUrl, BTreeMap<Arc<str>, Arc<str>>>;
+
 /// A proxy that applies what it is sent, as Envoy would.
 struct TestProxy {
     info: NodeInfo,
     class: Arc<dyn Class>,
     notifier: Arc<Notifier>,
     at: BTreeMap<TypeUrl, Seq>,
-    resources: BTreeMap<TypeUrl, BTreeMap<Arc<str>, Arc<str>>>,
+    resources: Resources,
 }
 
 impl TestProxy {
@@ -61,6 +63,37 @@ impl TestProxy {
         }
     }
 
+    /// NACKs one of the resources that it has, or that it has missed so far.
+    fn reject(&self, views: &Views, pick: usize) {
+        let kind = [TypeUrl::Cluster, TypeUrl::Listener, TypeUrl::Route, TypeUrl::Extension][pick % 4];
+        let all = self.class.since(kind, 0);
+        let Some(resource) = all.changed.get(pick / 4 % all.changed.len().max(1)) else { return };
+        let (variant, reason, resources) = (Variant::Delta, "no".into(), std::slice::from_ref(resource));
+        let position = self.at.get(&kind).copied().unwrap_or_default();
+        views.record_rejection(&Rejection { class: &self.class, variant, kind, reason, resources, position });
+    }
+
+    /// What a computation from scratch says with these holds, and the names of which the proxy keeps what it has.
+    fn with_holds(&self, mut all: Resources, holds: &Holds) -> (Resources, Vec<(TypeUrl, Arc<str>)>) {
+        let mut left_out = Vec::new();
+        let own = ProxySet::Proxy(self.info.id.split('~').nth(2).expect("set above").into());
+        for hold in holds.iter().filter(|hold| hold.proxies == own) {
+            let (kind, name) = (hold.key.kind, &hold.key.name);
+            let named = all.get_mut(&kind).expect("listed for every type");
+            if named.get(name).is_none_or(|version| *version != hold.refused.version) {
+                continue;
+            }
+            match hold.instead.content() {
+                Some(content) => drop(named.insert(name.clone(), content.version.clone())),
+                None => {
+                    named.remove(name);
+                    left_out.push((kind, name.clone()));
+                }
+            }
+        }
+        (all, left_out)
+    }
+
     /// Law T2: nothing is made from objects private to another namespace. Checked on a computation from scratch, whose bytes equal the
     /// refreshed ones by law T1: a listener whose bytes stay may keep its first provenance.
     fn sees_nothing_private(&self, class: &dyn Class, private: &BTreeSet<String>) {
@@ -81,7 +114,7 @@ impl TestProxy {
         views.join(&node(&self.info)).expect("it joined before").class
     }
 
-    fn listed(class: &dyn Class) -> BTreeMap<TypeUrl, BTreeMap<Arc<str>, Arc<str>>> {
+    fn listed(class: &dyn Class) -> Resources {
         let listed = |kind| {
             let all = class.since(kind, 0);
             assert_eq!(class.content_digest(kind), ContentDigest::of(&all.changed).at(all.seq), "{kind:?} in short");
@@ -130,8 +163,16 @@ fn node(info: &NodeInfo) -> Node {
 
 /// Laws T1 to T3 for one sequence of edits. Every `lazy`th proxy reads several changes at once.
 fn holds(edits: &[Edit], lazy: usize) {
+    holds_with_rejections(edits, lazy, &[]);
+}
+
+/// `rejections`: what some proxy rejects after an edit.
+fn holds_with_rejections(edits: &[Edit], lazy: usize, rejections: &[usize]) {
     let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
     let views = Views::new(Environment::default());
+    let refusals: Arc<Mutex<Vec<Refusal>>> = Arc::default();
+    let reported = refusals.clone();
+    views.listen_to_refusals(Box::new(move |refusal| reported.lock().expect("no panic").push(refusal)));
     views.refresh(&store.snapshot(), Instant::now());
     let mut proxies: Vec<TestProxy> = Vec::new();
     for (step, edit) in edits.iter().enumerate() {
@@ -142,6 +183,12 @@ fn holds(edits: &[Edit], lazy: usize) {
         }
         let snapshot = store.apply(updates(edit));
         views.refresh(&snapshot, Instant::now());
+        if let (Some(pick), false) = (rejections.get(step), proxies.is_empty()) {
+            proxies[pick % proxies.len()].reject(&views, *pick);
+            let refused = std::mem::take(&mut *refusals.lock().expect("no panic"));
+            // Only the proxy itself is concerned: no stream is in the table.
+            views.hold_refused(&refused, &Connections::new(), Duration::from_secs(1)).notify_all();
+        }
         // Slow proxies read several changes at once.
         for (index, proxy) in proxies.iter_mut().enumerate() {
             if step % (index % lazy + 1) == 0 {
@@ -155,7 +202,10 @@ fn holds(edits: &[Edit], lazy: usize) {
         proxy.catch_up();
         let scratch = proxy.scratch(&snapshot);
         proxy.sees_nothing_private(&*scratch, &private);
-        let want = TestProxy::listed(&*scratch);
+        let (want, left_out) = proxy.with_holds(TestProxy::listed(&*scratch), &views.holds());
+        for (kind, name) in left_out {
+            proxy.resources.get_mut(&kind).expect("read").remove(&name);
+        }
         for kind in KINDS {
             assert_eq!(&proxy.resources[&kind], &want[&kind], "{} {:?}", proxy.info.id, kind);
         }
@@ -222,6 +272,15 @@ proptest! {
     #[test]
     fn refreshed_views_equal_a_computation_from_scratch(edits in prop::collection::vec(edit(), 1..60), lazy in 1..4usize) {
         holds(&edits, lazy);
+    }
+
+    #[test]
+    fn so_do_views_with_holds(
+        edits in prop::collection::vec(edit(), 1..60),
+        lazy in 1..4usize,
+        rejections in prop::collection::vec(0..10_000usize, 60),
+    ) {
+        holds_with_rejections(&edits, lazy, &rejections);
     }
 
     #[test]

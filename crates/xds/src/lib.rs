@@ -13,7 +13,7 @@ mod server;
 // What a provider of configuration answers with.
 pub use encoding::{response_cache::ChangesMemo, spliced_template::SplicedTemplate};
 pub use protocol::{
-    changes::{Changes, ContentDigest},
+    changes::{Changes, ContentDigest, HeldBack},
     class::{Class, ProxyInfo, Seq},
     names::Names,
     resource::Resource,
@@ -22,7 +22,7 @@ pub use protocol::{
 };
 pub use server::{
     notifier::{Notification, Notifier},
-    provider::{Membership, NodeError, Provider},
+    provider::{Membership, NodeError, Provider, Rejection},
 };
 
 // The server and its ports.

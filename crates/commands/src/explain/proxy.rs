@@ -105,10 +105,17 @@ fn proxy_text(explained: &ProxyExplanation) -> String {
     }
     text.push_str(&format!("\nWhy these:\n{}", decisions_text(&explained.decisions)));
     for (kind, reason) in &explained.rejects {
-        let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
-        text.push_str(&format!("\nRejected {kind}: {reason}\n"));
+        text.push_str(&format!("\nRejected {kind}: {}\n", one_line(reason)));
+    }
+    for (resource, reason) in &explained.held_back {
+        text.push_str(&format!("\nHeld back: the newest {resource}, because it is rejected: {}\n", one_line(reason)));
     }
     text
+}
+
+/// Envoy's texts have several lines.
+fn one_line(reason: &str) -> String {
+    reason.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Parts that come from the same fields share an entry; those that no field sets are last.
@@ -135,8 +142,15 @@ fn parts_text(parts: &[PartOrigin]) -> String {
 }
 
 fn resource_text(explained: &ResourceExplanation) -> String {
-    let ResourceExplanation { proxy, kind, name, bytes, causes, parts, decisions, incomplete } = explained;
-    let mut text = format!("{kind} {name} of {proxy}, {bytes} bytes\n\nMade from:\n");
+    let ResourceExplanation { proxy, kind, name, bytes, causes, parts, decisions, incomplete, held_back } = explained;
+    let mut text = format!("{kind} {name} of {proxy}, {bytes} bytes\n");
+    if let Some(reason) = held_back {
+        text.push_str(&format!(
+            "\nHeld back: the proxy is sent other content, because this is rejected: {}\n",
+            one_line(reason)
+        ));
+    }
+    text.push_str("\nMade from:\n");
     if causes.is_empty() {
         text.push_str("  nothing: it is built in (default)\n");
     }

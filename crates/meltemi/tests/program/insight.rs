@@ -24,13 +24,13 @@ enum Step {
 }
 
 /// The mesh of the page, and a folder in which commands find it by that name.
-struct Desk {
+pub(crate) struct Desk {
     mesh: TempDir,
     folder: TempDir,
 }
 
 impl Desk {
-    fn new() -> Desk {
+    pub(crate) fn new() -> Desk {
         let (mesh, folder) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
         let shop = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/shop");
         for entry in std::fs::read_dir(shop).expect("the example") {
@@ -41,7 +41,11 @@ impl Desk {
         Desk { mesh, folder }
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn mesh(&self) -> &TempDir {
+        &self.mesh
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -116,7 +120,7 @@ fn parts() -> (Vec<Step>, Vec<Step>) {
     (steps(first), steps(second))
 }
 
-fn serve(desk: &Desk) -> (Server, String) {
+pub(crate) fn serve(desk: &Desk) -> (Server, String) {
     let server = Server::start(&desk.mesh, &["--derive-endpoints"]);
     let url = format!("http://{}", server.port("--monitoringAddr"));
     (server, url)

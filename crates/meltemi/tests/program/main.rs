@@ -15,6 +15,7 @@ mod injection;
 mod insight;
 mod keys;
 mod plan;
+mod quarantine;
 mod render;
 mod rights;
 mod run;

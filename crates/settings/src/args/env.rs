@@ -7,6 +7,7 @@ use std::ffi::OsString;
 pub struct Env {
     pub workers: Option<String>,
     pub memory_limit: Option<String>,
+    pub quarantine: Option<String>,
     pub webhook_client_ca: Option<String>,
     pub webhook_reach: Option<String>,
     pub mesh: MeshEnv,
@@ -162,6 +163,7 @@ impl Env {
         Env {
             workers: set("MELTEMI_WORKERS"),
             memory_limit: set("MELTEMI_MEMORY_LIMIT"),
+            quarantine: set("MELTEMI_QUARANTINE"),
             webhook_client_ca: set("MELTEMI_WEBHOOK_CLIENT_CA"),
             webhook_reach: set("MELTEMI_WEBHOOK_REACH"),
             mesh: MeshEnv::from_lookup(set),

@@ -134,6 +134,15 @@ impl AckState {
         self.position = self.position.max(seq);
     }
 
+    /// There is nothing to send up to this sequence: what the proxy rejected before is held back, or no longer wanted.
+    pub(crate) fn settle(&mut self, seq: Seq) {
+        if self.error.take().is_some() {
+            self.acked = self.last.as_ref().map(|last| last.nonce.clone());
+        }
+        self.nacked = None;
+        self.advance(seq);
+    }
+
     /// The proxy has accepted everything up to this sequence. 0: nothing yet.
     pub(crate) fn position(&self) -> Seq {
         self.position
@@ -215,6 +224,18 @@ mod tests {
         assert_eq!(ack.error().map(|e| &**e), Some("no"));
         assert!(matches!(ack.apply("b", None), AckOutcome::Ack(_)));
         assert_eq!((ack.position(), ack.nacked_seq(), ack.error()), (7, None, None));
+    }
+
+    #[test]
+    fn what_is_held_back_settles_a_nack() {
+        let mut ack = AckState::at(3);
+        sent(&mut ack, "a", Some(5));
+        ack.apply("a", error());
+        ack.settle(6);
+        assert_eq!(
+            (ack.position(), ack.nacked_seq(), ack.error(), ack.acked_nonce().map(|it| &**it)),
+            (6, None, None, Some("a"))
+        );
     }
 
     #[test]

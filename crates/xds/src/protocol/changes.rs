@@ -17,12 +17,21 @@ pub struct Changes {
     /// any other `since` this should be rare: a delta stream with a wildcard is then closed, and the proxy reconnects
     /// with the versions that it holds.
     pub full: bool,
+    /// Resources whose newest content is held back: `changed` has other content of the name, or lacks it.
+    pub held: Vec<Arc<HeldBack>>,
     /// When the oldest of the changes arrived, for the convergence time. `None`: unknown, nothing is measured.
     pub changed_at: Option<Instant>,
     /// Disjoint answers of which this one is the union, so that their bytes are shared with other unions. Empty: it is no union.
     pub parts: Vec<Arc<Changes>>,
     /// Encoded once for all streams that are sent exactly this. A clone starts empty.
     pub memo: ChangesMemo,
+}
+
+/// Content that a proxy is not sent, and why.
+#[derive(Debug)]
+pub struct HeldBack {
+    pub resource: Arc<Resource>,
+    pub reason: Arc<str>,
 }
 
 impl Changes {

@@ -23,7 +23,7 @@ pub trait Class: Any + Send + Sync {
     /// Whether `since` would return anything. Cheaper, because every stream asks it for every type.
     fn has_changes(&self, kind: TypeUrl, since: Seq) -> bool {
         let changes = self.since(kind, since);
-        changes.full || !changes.is_empty()
+        changes.full || !changes.is_empty() || !changes.held.is_empty()
     }
 
     /// `since`, if there is anything. Every stream asks this at every notification.

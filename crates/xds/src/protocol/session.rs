@@ -87,6 +87,10 @@ impl Session {
         &self.proxy
     }
 
+    pub(crate) fn class(&self) -> &Arc<dyn Class> {
+        &self.class
+    }
+
     pub(crate) fn variant(&self) -> Variant {
         self.variant
     }

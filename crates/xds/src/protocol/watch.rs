@@ -230,6 +230,7 @@ impl Watch {
         }
         changes.changed.iter().any(|resource| self.subscription.covers(&resource.name))
             || changes.removed.iter().any(|name| self.subscription.covers(name))
+            || changes.held.iter().any(|held| self.subscription.covers(&held.resource.name))
     }
 
     /// `now` and `wall_clock`: the same moment.
@@ -289,7 +290,7 @@ impl Watch {
         let ack_seq = (pending.everything || changes.is_some()).then_some(seq);
         if content.resources().is_empty() && removed.is_empty() && !pending.reply_required && !complete {
             if let Some(seq) = ack_seq {
-                self.ack.advance(seq);
+                self.ack.settle(seq);
             }
             self.resumed |= !pending.initial_versions.is_empty();
             return None;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use wire::envoy::config::core::v3::Node;
 
-use crate::{Caller, Class, Journal, Notifier, ProxyInfo};
+use crate::{
+    Caller, Class, Journal, Notifier, ProxyInfo, Resource, Seq, TypeUrl, Variant, server::nack::names_culprit,
+};
 
 pub trait Provider: Send + Sync + 'static {
     /// `false`: streams are rejected with UNAVAILABLE, so that a proxy tries another instance, or again later.
@@ -29,6 +31,9 @@ pub trait Provider: Send + Sync + 'static {
     /// Nothing was sent for a while: what is cached for streams that might ask the same can be dropped.
     fn release_caches(&self) {}
 
+    /// A proxy rejected a response. Called from its stream, so it must be quick.
+    fn record_rejection(&self, _rejection: &Rejection<'_>) {}
+
     /// Where pushes are recorded. `None`: nowhere.
     fn journal(&self) -> Option<Arc<Journal>> {
         None
@@ -42,6 +47,29 @@ pub struct Membership {
     pub proxy: ProxyInfo,
     /// Notified once the class can answer for a sequence in which something changed for this proxy. The first is 1.
     pub notifier: Arc<Notifier>,
+}
+
+/// A NACK.
+pub struct Rejection<'a> {
+    pub class: &'a Arc<dyn Class>,
+    pub variant: Variant,
+    pub kind: TypeUrl,
+    /// As the proxy gives it.
+    pub reason: Arc<str>,
+    /// Of the response.
+    pub resources: &'a [Arc<Resource>],
+    /// The proxy has accepted everything up to this sequence.
+    pub position: Seq,
+}
+
+impl<'a> Rejection<'a> {
+    /// The resources that are surely meant: those that the reason names as Envoy does, or the only one of the response.
+    pub fn culprits(&self) -> Vec<&'a Arc<Resource>> {
+        if let [only] = self.resources {
+            return vec![only];
+        }
+        self.resources.iter().filter(|resource| names_culprit(&self.reason, &resource.name)).collect()
+    }
 }
 
 /// Why a node is not served, as the proxy reads it.

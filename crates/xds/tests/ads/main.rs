@@ -8,6 +8,7 @@ mod delta;
 mod faults;
 mod floods;
 mod harness;
+mod holds;
 mod life;
 mod limits;
 mod mesh;

@@ -8,7 +8,8 @@ use std::{
 
 use wire::{envoy::config::core::v3::Node, google::protobuf::Any};
 use xds::{
-    Changes, Class, Journal, Membership, NodeError, Notifier, Provider, ProxyInfo, Push, Resource, Seq, TypeUrl,
+    Changes, Class, HeldBack, Journal, Membership, NodeError, Notifier, Provider, ProxyInfo, Push, Rejection, Resource,
+    Seq, TypeUrl,
 };
 
 #[derive(Clone)]
@@ -27,9 +28,19 @@ struct State {
     seq: Seq,
     live: BTreeMap<(TypeUrl, String), (Seq, Arc<Resource>)>,
     gone: BTreeMap<(TypeUrl, String), Seq>,
+    held: BTreeMap<(TypeUrl, String), HeldResource>,
+    /// `CDS a: why`, for each resource that a NACK is surely about.
+    rejected: Vec<String>,
     streams: Vec<Weak<Notifier>>,
     /// Shared until the next change.
     answers: BTreeMap<(TypeUrl, Seq), Arc<Changes>>,
+}
+
+/// Content that is held back, and what is served in its place.
+struct HeldResource {
+    at: Seq,
+    refused: Arc<Resource>,
+    pinned: Option<Arc<Resource>>,
 }
 
 impl Mesh {
@@ -42,6 +53,8 @@ impl Mesh {
             seq: 0,
             live: BTreeMap::new(),
             gone: BTreeMap::new(),
+            held: BTreeMap::new(),
+            rejected: Vec::new(),
             streams: Vec::new(),
             answers: BTreeMap::new(),
         };
@@ -63,6 +76,26 @@ impl Mesh {
                 state.apply(kind, seq, word);
             }
         }
+        self.publish(state, text);
+    }
+
+    /// Holds the current content of a resource back. `pinned`: the content to serve.
+    pub(crate) fn hold(&self, kind: TypeUrl, name: &str, pinned: Option<&str>) {
+        let mut state = self.state();
+        state.seq += 1;
+        let key = (kind, name.to_owned());
+        let (at, refused) = (state.seq, state.live[&key].1.clone());
+        let pinned = pinned.map(|content| resource(kind, name, content));
+        state.held.insert(key, HeldResource { at, refused, pinned });
+        self.publish(state, "hold");
+    }
+
+    pub(crate) fn rejected(&self) -> Vec<String> {
+        self.state().rejected.clone()
+    }
+
+    fn publish(&self, mut state: MutexGuard<'_, State>, text: &str) {
+        let seq = state.seq;
         state.answers.clear();
         state.streams.retain(|notifier| notifier.strong_count() > 0);
         let streams = state.streams.clone();
@@ -114,6 +147,23 @@ impl State {
     }
 }
 
+impl State {
+    /// Replaces content that is held back, and returns it.
+    fn apply_holds(&self, kind: TypeUrl, since: Seq, changed: &mut Vec<Arc<Resource>>) -> Vec<Arc<HeldBack>> {
+        let in_force = self.held.iter().filter(|(key, held)| key.0 == kind && self.live[*key].1 == held.refused);
+        let mut held_back = Vec::new();
+        for (_, HeldResource { at, refused, pinned }) in in_force {
+            let before = changed.len();
+            changed.retain(|resource| resource.name != refused.name);
+            if *at > since || changed.len() < before {
+                changed.extend(pinned.clone());
+                held_back.push(Arc::new(HeldBack { resource: refused.clone(), reason: "no".into() }));
+            }
+        }
+        held_back
+    }
+}
+
 /// The content holds its name, for the variant whose entries do not.
 pub(crate) fn resource(kind: TypeUrl, name: &str, content: &str) -> Arc<Resource> {
     let any = Any { type_url: kind.url().into(), value: format!("{name}={content}").into_bytes().into() };
@@ -146,6 +196,12 @@ impl Provider for Mesh {
         Ok(Membership { class: Arc::new(self.clone()), proxy, notifier })
     }
 
+    fn record_rejection(&self, rejection: &Rejection<'_>) {
+        let (kind, reason) = (rejection.kind.short(), &rejection.reason);
+        let culprits = rejection.culprits().into_iter().map(|resource| format!("{kind} {}: {reason}", resource.name));
+        self.state().rejected.extend(culprits);
+    }
+
     fn journal(&self) -> Option<Arc<Journal>> {
         Some(self.0.journal.clone())
     }
@@ -161,9 +217,12 @@ impl Class for Mesh {
         let (asked, since) = (since, if full { 0 } else { since });
         let changed = state.live.iter().filter(|((of, _), (seq, _))| *of == kind && *seq > since);
         let removed = state.gone.iter().filter(|((of, _), seq)| *of == kind && **seq > since && !full);
+        let mut changed: Vec<_> = changed.map(|(_, (_, resource))| resource.clone()).collect();
+        let held = state.apply_holds(kind, since, &mut changed);
         let answer = Arc::new(Changes {
             seq: state.seq,
-            changed: changed.map(|(_, (_, resource))| resource.clone()).collect(),
+            changed,
+            held,
             removed: removed.map(|((_, name), _)| Arc::from(name.as_str())).collect(),
             full,
             changed_at: Some(Instant::now()),
@@ -175,7 +234,11 @@ impl Class for Mesh {
 
     fn named(&self, kind: TypeUrl, name: &str) -> Option<Arc<Resource>> {
         let state = self.state();
-        let live = state.live.get(&(kind, name.to_owned())).map(|(_, resource)| resource.clone());
+        let key = (kind, name.to_owned());
+        let live = state.live.get(&key).map(|(_, resource)| resource.clone());
+        if let Some(held) = state.held.get(&key).filter(|held| live.as_ref() == Some(&held.refused)) {
+            return held.pinned.clone();
+        }
         let empty = matches!(kind, TypeUrl::Endpoints | TypeUrl::Route);
         live.or_else(|| empty.then(|| resource(kind, name, "empty")))
     }

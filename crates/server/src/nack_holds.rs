@@ -1,0 +1,116 @@
+//! Content that proxies reject is held back. Rejections are collected here, and where no good version is known, the objects to blame are found; what
+//! is held, and from whom, is decided in `views`.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use provenance::{without_culprits, without_object};
+use tokio::sync::mpsc::{self, Receiver};
+use tokio::task::spawn_blocking;
+use tokio::time::{interval, sleep};
+use tracing::{error, info};
+use views::{Hold, PendingNotifications, Refusal, Views};
+use xds::{Connections, TypeUrl};
+
+use crate::metrics::Metrics;
+use crate::pipeline::notify;
+
+/// Proxies of a class answer within milliseconds of each other: their rejections are judged together.
+const GATHER: Duration = Duration::from_millis(20);
+/// How often holds are looked at that may have expired, or become those of a class.
+const REVIEW: Duration = Duration::from_secs(1);
+/// Rejections of one batch whose objects are searched: each takes up to seconds.
+const MOST_EXAMINED: usize = 8;
+/// Rejections that wait to be judged. Of more, each comes again with the next change.
+const QUEUED: usize = 4096;
+
+/// Holds what proxies reject for as long as the process lives. `term`: of a hold.
+pub(crate) async fn follow(views: Arc<Views>, streams: Arc<Connections>, term: Duration, metrics: Arc<Metrics>) {
+    let (sender, mut refusals) = mpsc::channel(QUEUED);
+    views.listen_to_refusals(Box::new(move |refusal| drop(sender.try_send(refusal))));
+    let mut reviews = interval(REVIEW);
+    loop {
+        let batch = tokio::select! {
+            batch = next_batch(&mut refusals) => batch,
+            _ = reviews.tick() => Vec::new(),
+        };
+        let (judge, counted) = (Judge { views: views.clone(), streams: streams.clone(), term }, metrics.clone());
+        let judged = spawn_blocking(move || judge.judge(batch, &counted));
+        match judged.await {
+            Ok(notifications) => notify(notifications, metrics.stages().clone()).await,
+            Err(error) => error!(%error, "what proxies reject could not be judged"),
+        }
+    }
+}
+
+async fn next_batch(refusals: &mut Receiver<Refusal>) -> Vec<Refusal> {
+    // The sender lives as long as the views.
+    let Some(first) = refusals.recv().await else { return std::future::pending().await };
+    sleep(GATHER).await;
+    let mut batch = vec![first];
+    batch.extend(std::iter::from_fn(|| refusals.try_recv().ok()));
+    batch
+}
+
+struct Judge {
+    views: Arc<Views>,
+    streams: Arc<Connections>,
+    term: Duration,
+}
+
+/// The objects to blame, by type and by the text of the rejection without the name of the resource: proxies of many classes reject alike.
+type KnownCulprits = BTreeMap<(TypeUrl, String), String>;
+
+impl Judge {
+    fn judge(&self, mut batch: Vec<Refusal>, metrics: &Metrics) -> PendingNotifications {
+        let before = self.views.holds();
+        let notifications = if batch.is_empty() {
+            self.views.review_holds(&self.streams, SystemTime::now())
+        } else {
+            self.find_substitutes(&mut batch);
+            self.views.hold_refused(&batch, &self.streams, self.term)
+        };
+        let after = self.views.holds();
+        if !Arc::ptr_eq(&before, &after) {
+            let known: HashSet<*const Hold> = before.iter().map(Arc::as_ptr).collect();
+            for hold in after.iter().filter(|hold| !known.contains(&Arc::as_ptr(hold))) {
+                metrics.nack_holds.with_label_values(&[hold.key.kind.label()]).inc();
+                log(hold);
+            }
+        }
+        metrics.held_resources.set(i64::try_from(self.views.holds_in_force().len()).unwrap_or(i64::MAX));
+        notifications
+    }
+
+    /// What is refused and was never good is made without the objects to blame, where that can be found out.
+    fn find_substitutes(&self, batch: &mut [Refusal]) {
+        let Some(mesh) = self.views.mesh() else { return };
+        let mut known = KnownCulprits::new();
+        let mut examined = 0;
+        for refusal in batch.iter_mut().filter(|refusal| refusal.needs_substitute()) {
+            let (kind, name, reason) = (refusal.key().kind, refusal.key().name.clone(), refusal.reason().clone());
+            let proxy = refusal.proxy().clone();
+            let text = (kind, reason.replace(&*name, ""));
+            let found = match known.get(&text) {
+                Some(object) => {
+                    without_object(&mesh, &proxy, (kind, &name), object).map(|made| (made, vec![object.clone()]))
+                }
+                None if examined < MOST_EXAMINED => {
+                    examined += 1;
+                    without_culprits(&mesh, &proxy, (kind, &name), &reason)
+                }
+                None => None,
+            };
+            if let Some((made, objects)) = found {
+                known.insert(text, objects[0].clone());
+                refusal.substitute(made, objects);
+            }
+        }
+    }
+}
+
+fn log(hold: &Hold) {
+    let (kind, resource, proxies) = (hold.key.kind.short(), &*hold.key.name, &hold.proxies);
+    info!(kind, resource, %proxies, instead = %hold.instead, reason = &*hold.reason, "content held back: proxies reject it");
+}

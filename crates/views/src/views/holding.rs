@@ -1,0 +1,299 @@
+//! Holds for content that proxies reject. A rejection surely means a resource, or nothing is held. The proxy that rejects gets a hold of its own at
+//! once. Where all proxies of its class and version that have been sent the content reject it, and none has acknowledged it, the hold is the
+//! class's, so that a proxy which comes later is not sent it: one proxy that misbehaves keeps nothing from others that take it.
+
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant, SystemTime};
+
+use model::Proxy;
+use xds::{Connections, Kinds, Push, Rejection, Resource, Seq, Variant};
+
+use super::{Views, lock};
+use crate::hold::{HELD_KINDS, Hold, Holds, Instead, ProxySet, ResourceKey};
+use crate::layer::encode;
+use crate::member::Member;
+use crate::notifications::PendingNotifications;
+use crate::render::RenderedResource;
+
+/// Of all proxies. What is rejected beyond that is sent again with the next change, as without holds.
+const MAX_HOLDS: usize = 10_000;
+/// Of one proxy, so that none uses up the others' share.
+const MAX_OWN_HOLDS: usize = 64;
+/// A proxy that rejects content later than this after it replaced another has no last good version.
+const KEEP_SUPERSEDED: Duration = Duration::from_secs(60);
+
+/// Content that one proxy rejected.
+pub struct Refusal {
+    member: Arc<Member>,
+    variant: Variant,
+    key: ResourceKey,
+    refused: Arc<Resource>,
+    /// What the proxy acknowledged last of this resource. `None`: nothing, or it is not known any more.
+    good: Option<Arc<Resource>>,
+    /// Content made without the objects to blame, and those.
+    substitute: Option<(Arc<Resource>, Arc<[String]>)>,
+    reason: Arc<str>,
+    at: SystemTime,
+}
+
+/// Called from streams.
+pub type RefusalListener = Box<dyn Fn(Refusal) + Send + Sync>;
+
+/// What the proxies of one class and version say to one content.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Verdict {
+    acknowledged: usize,
+    refused: usize,
+    /// Neither: it is on its way.
+    pending: usize,
+}
+
+impl Verdict {
+    fn is_unanimous(self) -> bool {
+        self.acknowledged == 0 && self.pending == 0 && self.refused > 0
+    }
+}
+
+impl Refusal {
+    pub fn proxy(&self) -> &Arc<Proxy> {
+        &self.member.proxy
+    }
+
+    pub fn key(&self) -> &ResourceKey {
+        &self.key
+    }
+
+    pub fn reason(&self) -> &Arc<str> {
+        &self.reason
+    }
+
+    pub fn refused(&self) -> &Arc<Resource> {
+        &self.refused
+    }
+
+    /// It is not known what the proxy had before, and the resource still has the content that it refuses.
+    pub fn needs_substitute(&self) -> bool {
+        let newest = self.member.newest(&self.key);
+        self.good.is_none() && newest.is_some_and(|newest| newest.version == self.refused.version)
+    }
+
+    /// Gives the proxy what the resource is without these objects.
+    pub fn substitute(&mut self, made: RenderedResource, objects: Vec<String>) {
+        let content = encode(made);
+        if content.version != self.refused.version {
+            self.substitute = Some((Arc::new(content), objects.into()));
+        }
+    }
+}
+
+impl Views {
+    /// Set once. Without a listener nothing is held.
+    pub fn listen_to_refusals(&self, listener: RefusalListener) {
+        let _ = self.refusal_listener.set(listener);
+    }
+
+    pub(super) fn report_refusals(&self, rejection: &Rejection<'_>) {
+        let Some(listener) = self.refusal_listener.get().filter(|_| HELD_KINDS.contains(rejection.kind)) else {
+            return;
+        };
+        let class: Arc<dyn Any + Send + Sync> = rejection.class.clone();
+        let Ok(member) = class.downcast::<Member>() else { return };
+        let holds = self.holds.load();
+        for resource in rejection.culprits() {
+            let key = ResourceKey { kind: rejection.kind, name: resource.name.clone() };
+            let good = member.last_acknowledged(&holds, &key, rejection.position, resource);
+            listener(Refusal {
+                member: member.clone(),
+                variant: rejection.variant,
+                key,
+                refused: resource.clone(),
+                good,
+                substitute: None,
+                reason: rejection.reason.clone(),
+                at: SystemTime::now(),
+            });
+        }
+    }
+
+    /// Holds what was refused, for `term`. `streams`: of all proxies. The caller sends the notifications.
+    pub fn hold_refused(&self, refusals: &[Refusal], streams: &Connections, term: Duration) -> PendingNotifications {
+        let _refreshing = lock(&self.refreshing);
+        let (before, seq) = self.holds_and_next_seq();
+        let mut holds = before.clone();
+        for refusal in refusals {
+            let Some((refused, instead)) = refusal.decide(&holds) else { continue };
+            let proxies = refusal.member.own_set();
+            let own = holds.iter().filter(|hold| hold.proxies == proxies).count();
+            if own >= MAX_OWN_HOLDS || holds.len() >= MAX_HOLDS {
+                continue;
+            }
+            let (key, reason, since) = (refusal.key.clone(), refusal.reason.clone(), refusal.at);
+            holds = holds.with(Hold { key, proxies, refused, instead, reason, since, expires: since + term }, seq);
+        }
+        let holds = self.with_classes(holds, streams, seq);
+        self.put_in_force(holds, seq)
+    }
+
+    /// Ends the holds that have expired, and holds for a whole class what all of it has refused by now. To be called every second.
+    pub fn review_holds(&self, streams: &Connections, now: SystemTime) -> PendingNotifications {
+        let _refreshing = lock(&self.refreshing);
+        let (before, seq) = self.holds_and_next_seq();
+        if before.is_empty() {
+            return PendingNotifications::new(seq, Vec::new());
+        }
+        let holds = before.without(|hold| hold.expires <= now, seq).unwrap_or_else(|| before.clone());
+        let holds = self.with_classes(holds, streams, seq);
+        let holds = if holds.have_ended() {
+            let members = self.members();
+            let connected: BTreeSet<ProxySet> =
+                members.iter().flat_map(|member| [member.own_set(), member.class_set()]).collect();
+            holds.compact(|set| connected.contains(set))
+        } else {
+            holds
+        };
+        self.put_in_force(holds, seq)
+    }
+
+    /// The holds in force, each with the proxies that are connected here and sent something else because of it.
+    pub fn holds_in_force(&self) -> Vec<(Arc<Hold>, Vec<Arc<Proxy>>)> {
+        let mut found: BTreeMap<(ProxySet, ResourceKey), (Arc<Hold>, Vec<Arc<Proxy>>)> = BTreeMap::new();
+        if self.holds.load().is_empty() {
+            return Vec::new();
+        }
+        for member in self.members() {
+            for hold in member.holds_in_force() {
+                let key = (hold.proxies.clone(), hold.key.clone());
+                found.entry(key).or_insert_with(|| (hold, Vec::new())).1.push(member.proxy.clone());
+            }
+        }
+        found.into_values().collect()
+    }
+
+    /// The current holds.
+    pub fn holds(&self) -> Arc<Holds> {
+        self.holds.load_full()
+    }
+
+    /// Forgets content that was replaced too long ago to be rejected.
+    pub(super) fn drop_superseded(&self) {
+        let Some(before) = Instant::now().checked_sub(KEEP_SUPERSEDED) else { return };
+        let classes = self.state().engine.classes.clone();
+        for entry in classes.values() {
+            entry.view.snapshot().tables().for_each(|(_, table)| table.drop_superseded(before));
+        }
+    }
+
+    /// Holds of single proxies become those of their class where all of it refuses.
+    fn with_classes(&self, mut holds: Holds, streams: &Connections, seq: Seq) -> Holds {
+        let mut wanted: BTreeMap<(ProxySet, ResourceKey, Arc<str>), (Arc<Hold>, Arc<Member>)> = BTreeMap::new();
+        let own: BTreeMap<ProxySet, Vec<Arc<Hold>>> = holds.iter().fold(BTreeMap::new(), |mut own, hold| {
+            own.entry(hold.proxies.clone()).or_insert_with(Vec::new).push(hold.clone());
+            own
+        });
+        for member in self.members() {
+            for hold in own.get(&member.own_set()).into_iter().flatten().filter(|hold| member.is_newest(hold)) {
+                let key = (member.class_set(), hold.key.clone(), hold.refused.version.clone());
+                wanted.entry(key).or_insert_with(|| (hold.clone(), member.clone()));
+            }
+        }
+        for ((set, key, version), (hold, member)) in wanted {
+            if !verdict(&holds, streams, &set, &key, &version, &member).is_unanimous() {
+                continue;
+            }
+            holds = holds.with(Hold { proxies: set.clone(), ..Hold::clone(&hold) }, seq);
+            let own: Vec<ProxySet> = self
+                .members()
+                .iter()
+                .filter(|member| member.class_set() == set)
+                .map(|member| member.own_set())
+                .collect();
+            let is_own =
+                |hold: &Hold| hold.key == key && hold.refused.version == version && own.contains(&hold.proxies);
+            holds = holds.without(is_own, seq).unwrap_or(holds);
+        }
+        holds
+    }
+
+    fn holds_and_next_seq(&self) -> (Holds, Seq) {
+        let state = self.state();
+        (state.engine.holds.clone(), state.engine.seq + 1)
+    }
+
+    /// Replaces the holds, and returns the streams for which that changes something. `seq`: of the change, if there is one.
+    fn put_in_force(&self, holds: Holds, seq: Seq) -> PendingNotifications {
+        let mut affected = Vec::new();
+        for member in self.members().into_iter().filter(|_| holds.seq() == seq) {
+            let now = holds.of(&member.own_set(), &member.class_set());
+            let kinds: Kinds = HELD_KINDS.iter().filter(|kind| now.changed_since(*kind, seq - 1)).collect();
+            if kinds != Kinds::NONE {
+                affected.push((member, kinds));
+            }
+        }
+        if holds.seq() == seq {
+            let (cause, streams) = ("content that proxies rejected is held, or no longer".to_owned(), affected.len());
+            self.journal.begin(Push { seq, cause, streams, ..Push::default() });
+        }
+        let mut state = self.state();
+        state.engine.seq = if holds.seq() == seq { seq } else { state.engine.seq };
+        state.engine.holds = holds.clone();
+        self.holds.store(Arc::new(holds));
+        PendingNotifications::new(state.engine.seq, affected)
+    }
+
+    fn members(&self) -> Vec<Arc<Member>> {
+        let classes = self.state().engine.classes.clone();
+        classes.values().flat_map(|entry| entry.members.iter().filter_map(Weak::upgrade)).collect()
+    }
+}
+
+impl Refusal {
+    /// What is held back, and what is sent in its place. `None`: nothing is held, because the resource has other content by now, or the stream
+    /// cannot leave it out.
+    fn decide(&self, holds: &Holds) -> Option<(Arc<Resource>, Instead)> {
+        let newest = self.member.newest(&self.key)?;
+        let of_proxy = holds.of(&self.member.own_set(), &self.member.class_set());
+        let in_force = of_proxy.in_force(self.key.kind, &newest);
+        // A complete response without the resource would remove what the proxy has.
+        let left_out = (self.variant == Variant::Delta).then_some(Instead::LeftOut);
+        let instead = match in_force.map(|hold| &hold.instead) {
+            None if newest.version != self.refused.version => None,
+            None => {
+                let without = |(content, objects)| Instead::Without { content, objects };
+                let good = self.good.clone().map(Instead::Pinned);
+                good.or_else(|| self.substitute.clone().map(without)).or(left_out)
+            }
+            // What was sent in its place was refused too.
+            Some(instead) if instead.content().is_some_and(|it| it.version == self.refused.version) => left_out,
+            Some(_) => None,
+        };
+        Some((newest, instead?))
+    }
+}
+
+fn verdict(
+    holds: &Holds,
+    streams: &Connections,
+    set: &ProxySet,
+    key: &ResourceKey,
+    version: &str,
+    of: &Member,
+) -> Verdict {
+    let mut verdict = Verdict::default();
+    let Some(changed) = of.changed_at(key) else { return verdict };
+    streams.for_each_watched(|connection, watched| {
+        let member = Member::of(connection.class.as_ref()).filter(|member| member.class_set() == *set);
+        let watch = watched.iter().find(|watch| watch.kind == key.kind);
+        let (Some(member), Some(watch)) = (member, watch) else { return };
+        if !watch.wildcard && !watch.names.contains(&key.name) {
+            return;
+        }
+        match () {
+            () if holds.has_refused(&member.own_set(), key, version) => verdict.refused += 1,
+            () if watch.position >= changed => verdict.acknowledged += 1,
+            () => verdict.pending += 1,
+        }
+    });
+    verdict
+}
