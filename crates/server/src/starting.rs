@@ -13,6 +13,7 @@ use xds::PortListener;
 
 use crate::gateway_credentials::{GatewayCredentials, Roles};
 use crate::grpc_ports::GrpcPorts;
+use crate::history_recorder::HistoryRecorder;
 use crate::injection::InjectionService;
 use crate::leader_tasks::LeaderTasks;
 use crate::loaded::{Loaded, Opening};
@@ -52,6 +53,7 @@ impl Starting {
             injection,
             quarantine,
             memory_limit,
+            history,
         } = settings;
         let streams = xds::Options { max_connections: open_files::max_connections(), ..streams };
         let mesh = MeshSettings { mesh_config: mesh.mesh_config.or_else(mounted_mesh_config), ..mesh };
@@ -63,6 +65,7 @@ impl Starting {
         };
         let credentials = Arc::new(GatewayCredentials { metrics: metrics.clone(), roles });
         let views = Views::with_secrets(mesh.environment(), classes, credentials.clone());
+        let history = HistoryRecorder::new(&views, history);
         let (sender, receiver) = mpsc::channel::<Vec<Update>>(QUEUED_UPDATES);
         let source = ObjectSource::open(source, &mesh, &views, &metrics, sender.clone()).await?;
         let listeners = Listeners::bind(&ports, &metrics).await?;
@@ -70,12 +73,15 @@ impl Starting {
             let (objects, metrics) = (metrics.objects.clone(), metrics.injection.clone());
             Arc::new(InjectionService::new(plane, &mesh.pod_namespace, objects, metrics))
         });
-        let state = SharedState::new(&views, &mesh, metrics.clone(), source.watches(), injection);
+        let state = SharedState::new(&views, &mesh, metrics.clone(), source.watches(), injection, history.clone());
         let server = xds::Server::new(views.clone(), streams, metrics.streams.clone(), state.connections.clone());
         tokio::spawn(memory_pressure::follow(server.clone(), memory_limit));
         tokio::spawn(class_sweep::follow(views.clone()));
         if let Some(term) = quarantine {
             tokio::spawn(nack_holds::follow(views.clone(), state.connections.clone(), term, metrics.clone()));
+        }
+        if let Some(history) = history {
+            tokio::spawn(history.follow());
         }
         let opening = Opening {
             started,

@@ -20,7 +20,8 @@ pub use ask::{
     CaCommand, CaRotateArgs, DoctorArgs, FailOn, ProxiesArgs, PushesArgs, RequestArgs, RequestMethod, ServerArgs,
 };
 pub use env::{
-    AdminEnv, ClassEnv, ClusterEnv, DebounceEnv, Env, IdentityEnv, InjectionEnv, JwksEnv, MeshEnv, StreamEnv,
+    AdminEnv, ClassEnv, ClusterEnv, DebounceEnv, Env, HistoryEnv, IdentityEnv, InjectionEnv, JwksEnv, MeshEnv,
+    StreamEnv,
 };
 pub use explain::{ExplainCommand, ExplainObjectArgs, ExplainProxyArgs, ExplainSource, NacksArgs};
 pub use explain_request::ExplainRequestArgs;
