@@ -8,6 +8,7 @@ mod cluster;
 mod cluster_tests;
 mod console;
 mod demo;
+mod differential;
 mod fuzz;
 mod helm;
 mod image;
@@ -64,6 +65,8 @@ enum Command {
     Validation(validation::Args),
     /// Run the parity corpus, or the named cases
     Parity(parity::Args),
+    /// Compare with a real istiod on random meshes: the rate of equal ones, and every difference on a small mesh
+    Differential(differential::Args),
     /// Run a demo mesh of three services with real Envoys on this machine
     Demo(demo::Args),
     /// A real Kubernetes node on this machine: kubelet, containerd, real pods (root on Linux)
@@ -99,6 +102,10 @@ fn main() -> ExitCode {
         Command::Test { .. } => test::run(),
         Command::Bless => bless::run(),
         Command::Parity(args) => parity::run(&args),
+        Command::Differential(args) => match differential::run(&args) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
         Command::Validation(args) => validation::run(&args),
         Command::Console(args) => console::run(&args),
         Command::Demo(args) => demo::run(&args),
