@@ -13,7 +13,6 @@ mod fuzz;
 mod helm;
 mod image;
 mod parity;
-mod port;
 mod progress;
 mod project;
 mod reference;
@@ -78,7 +77,7 @@ enum Command {
     Console(console::Args),
     /// The program of applications in tests and in the demo
     #[command(hide = true)]
-    App(demo::app::Args),
+    App(shop::app::AppArgs),
     /// Fuzz one target for a while, guided by coverage; fails if anything panics, takes too long or differs from the reference
     Fuzz(fuzz::Args),
     /// Benchmark pushes with a swarm of simulated proxies: convergence, CPU, memory; with --reference beside istiod
@@ -111,7 +110,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Cluster(args) => cluster::run(&args),
         Command::Image(args) => image::run(&args),
-        Command::App(args) => demo::app::run(&args),
+        Command::App(args) => shop::app::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Csrs(args) => bench::csrs::run(&args),

@@ -20,6 +20,8 @@ use wire::google::protobuf::Any;
 const SECRETS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 /// istiod answers nothing where it has nothing.
 const WAIT: Duration = Duration::from_secs(3);
+const CLUSTERS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+const QUIET: Duration = Duration::from_millis(30);
 
 pub(crate) struct Istiod {
     process: Process,
@@ -72,6 +74,12 @@ impl Istiod {
         }
     }
 
+    /// Waits until this proxy has this cluster, which may never be.
+    pub(crate) fn wait_for_cluster(&self, proxy: &CaseProxy, cluster: &str, wait: Duration) -> Result<()> {
+        let IstiodStream { runtime, mut client } = IstiodStream::new(self.address, proxy)?;
+        runtime.block_on(client.ask(CLUSTERS, &BTreeSet::from([cluster.to_owned()]), wait)).map(|_| ())
+    }
+
     pub(crate) fn responses(&self, proxies: &[CaseProxy]) -> Result<ResponsesByProxy> {
         let ask = |proxy: &CaseProxy| -> Result<_> {
             Ok((proxy.name.clone(), fetch_resources(&mut IstiodStream::new(self.address, proxy)?, proxy)?))
@@ -92,7 +100,7 @@ struct IstiodStream {
 impl IstiodStream {
     fn new(address: SocketAddr, proxy: &CaseProxy) -> Result<IstiodStream> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(IstiodStream { runtime, client: AdsClient::new(address, proxy.node()) })
+        Ok(IstiodStream { runtime, client: AdsClient::new(address, proxy.node()).quiet(QUIET) })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use config::object::parse_documents;
@@ -24,9 +24,10 @@ const ENTRIES: &str = "/apis/networking.istio.io/v1/serviceentries";
 const MARKED: &str = "differential";
 /// A mesh config can hide the mark from istiod.
 const MARK_WAIT: Duration = Duration::from_secs(2);
-const PAUSE: Duration = Duration::from_millis(300);
-/// istiod is asked until it says the same twice.
-const ROUNDS: usize = 12;
+const PAUSE: Duration = Duration::from_millis(400);
+/// istiod is asked until it gives the same answer so often, or Meltemi's.
+const STEADY: usize = 4;
+const ROUNDS: usize = 24;
 
 pub(crate) struct Planes {
     istiod: Istiod,
@@ -76,7 +77,7 @@ impl Planes {
         let refused = self.hold(&mesh.objects)?;
         let proxies: Vec<CaseProxy> = mesh.proxies.iter().map(CaseProxy::new).collect::<Result<_>>()?;
         self.wait_for_mark()?;
-        let mut last = None;
+        let (mut last, mut seen) = (None, 0);
         for _ in 0..ROUNDS {
             let theirs = match self.istiod.responses(&proxies) {
                 Ok(theirs) => theirs,
@@ -85,8 +86,9 @@ impl Planes {
                     return Err(error.context("ask istiod"));
                 }
             };
+            seen = if last.as_ref() == Some(&theirs) { seen + 1 } else { 1 };
             let found = compare("mesh", &theirs, &self.ours(&proxies)?);
-            if found.equal() || last.as_ref() == Some(&theirs) {
+            if found.equal() || seen == STEADY {
                 return Ok(Compared { found, refused });
             }
             last = Some(theirs);
@@ -175,17 +177,10 @@ impl Planes {
         self.runtime.block_on(self.api.apply(&mark))?;
         let reader =
             CaseProxy::new(&json!({ "name": "mark-1", "namespace": MARKED, "type": "router", "ip": "198.18.0.2" }))?;
-        let (began, cluster) = (Instant::now(), format!("outbound|80||{host}"));
-        while began.elapsed() < MARK_WAIT {
-            let seen = self.istiod.responses(std::slice::from_ref(&reader));
-            if seen.is_err() {
-                self.istiod.check()?;
-            }
-            if seen?.values().any(|types| types.get("CDS").is_some_and(|found| found.contains_key(&cluster))) {
-                break;
-            }
-        }
-        Ok(())
+        self.istiod.wait_for_cluster(&reader, &format!("outbound|80||{host}"), MARK_WAIT).or_else(|error| {
+            self.istiod.check()?;
+            Err(error)
+        })
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) enum Verdict {
     Equal,
     /// It differs only in what is listed.
     Open,
-    /// istiod does not answer twice alike.
+    /// A difference that does not stay.
     Unsteady,
     /// istiod ended, or never settled.
     Unanswered,
@@ -31,7 +31,7 @@ impl Verdict {
         match self {
             Verdict::Equal => "equal",
             Verdict::Open => "open differences only",
-            Verdict::Unsteady => "istiod is unsteady",
+            Verdict::Unsteady => "a difference that does not stay",
             Verdict::Unanswered => "istiod did not answer",
             Verdict::Different => "different",
         }
@@ -46,6 +46,8 @@ pub(crate) struct Report {
     resources: usize,
     equal_resources: usize,
     refused: usize,
+    /// Equal meshes that showed something else until istiod was started again.
+    pub(crate) history: usize,
     pub(crate) open: Reasons,
     pub(crate) findings: Vec<Finding>,
 }
@@ -122,7 +124,7 @@ impl Report {
             "rate": rate.map(|it| it.rate), "interval95": rate.map(|it| [it.low, it.high]),
             "meshes": { "compared": self.meshes, "equal": self.equal_meshes },
             "resources": { "compared": self.resources, "equal": self.equal_resources },
-            "refusedObjects": self.refused, "open": self.open.0, "findings": self.findings,
+            "refusedObjects": self.refused, "equalToNewIstiodOnly": self.history, "open": self.open.0, "findings": self.findings,
         })
     }
 }
@@ -150,13 +152,18 @@ impl fmt::Display for Report {
         if unsteady + unanswered > 0 {
             writeln!(
                 f,
-                "       not counted: {unsteady} that istiod does not answer twice alike, {unanswered} that it does not answer"
+                "       not counted: {unsteady} with a difference that does not stay, {unanswered} that istiod does not answer"
             )?;
         }
         writeln!(
             f,
             "meshes: {} of {} equal; resources: {} of {}",
             self.equal_meshes, self.meshes, self.equal_resources, self.resources
+        )?;
+        writeln!(
+            f,
+            "{} of the meshes are equal to what a new istiod sends, not to what one with a past does",
+            self.history
         )
     }
 }

@@ -48,30 +48,39 @@ impl Run<'_> {
                 return Ok(Verdict::Unanswered);
             }
         };
-        self.report.compared(&compared.found, compared.refused);
-        if compared.found.equal() {
+        let mut compared = compared;
+        if !self.unlisted(&compared.found).is_empty() {
+            // What istiod had before can show in its answer, such as service accounts of endpoints that are gone. A new one has no past.
+            self.planes.restart_istiod()?;
+            compared.found = self.planes.compare(mesh)?.found;
+            if compared.found.equal() {
+                self.report.history += 1;
+            }
+        }
+        let found = compared.found;
+        self.report.compared(&found, compared.refused);
+        if found.equal() {
             return Ok(Verdict::Equal);
         }
-        let unlisted = self.unlisted(&compared.found);
-        self.report.open.extend_counts(compared.found.differences.iter().filter_map(|it| self.open.reason(it)));
-        if unlisted.is_empty() {
+        let mut left = self.unlisted(&found);
+        self.report.open.extend_counts(found.differences.iter().filter_map(|it| self.open.reason(it)));
+        if left.is_empty() {
             return Ok(Verdict::Open);
         }
-        let signatures: BTreeSet<String> = unlisted.iter().map(signature).collect();
-        let known = signatures.iter().any(|it| self.report.count_again(it));
-        if known {
+        let signatures: BTreeSet<String> = left.iter().map(signature).collect();
+        if signatures.iter().any(|it| self.report.count_again(it)) {
             return Ok(Verdict::Different);
-        }
-        self.planes.restart_istiod()?;
-        let again = self.planes.compare(mesh)?.found;
-        let mut left = self.unlisted(&again);
-        if left.is_empty() {
-            eprintln!("seed {seed}, round {round}: a new istiod answers otherwise, and as Meltemi");
-            return Ok(Verdict::Unsteady);
         }
         for _ in 0..SHRUNK {
             let Some(lead) = left.first().cloned() else { break };
-            let finding = self.finding(seed, round, mesh, &lead)?;
+            let finding = match self.finding(seed, round, mesh, &lead, false)? {
+                None => self.finding(seed, round, mesh, &lead, true)?,
+                found => found,
+            };
+            let Some(finding) = finding else {
+                eprintln!("seed {seed}, round {round}: does not stay\n  {lead}");
+                return Ok(Verdict::Unsteady);
+            };
             let explained: BTreeSet<String> = finding.signatures.iter().cloned().collect();
             left.retain(|it| !explained.contains(&signature(it)));
             eprintln!("{finding}");
@@ -80,24 +89,43 @@ impl Run<'_> {
         Ok(Verdict::Different)
     }
 
-    fn finding(&mut self, seed: u64, round: usize, mesh: &Mesh, lead: &ResourceDifference) -> Result<Finding> {
+    /// `careful`: each smaller mesh that shows the difference is asked again of a new istiod. `None`: it only showed what istiod had before.
+    fn finding(
+        &mut self,
+        seed: u64,
+        round: usize,
+        mesh: &Mesh,
+        lead: &ResourceDifference,
+        careful: bool,
+    ) -> Result<Option<Finding>> {
         let wanted = signature(lead);
         let mut start = mesh.clone();
         start.proxies.retain(|proxy| proxy["name"] == lead.proxy.as_str());
         let Run { planes, open, .. } = self;
         let mut shows = |mesh: &Mesh| -> Result<bool> {
-            let Ok(compared) = planes.compare(mesh) else {
-                planes.restart_istiod()?;
-                return Ok(false);
+            let once = |planes: &mut Planes| -> Result<bool> {
+                let Ok(compared) = planes.compare(mesh) else {
+                    planes.restart_istiod()?;
+                    return Ok(false);
+                };
+                let mut differences = compared.found.differences.iter();
+                Ok(compared.refused == 0 && differences.any(|it| open.reason(it).is_none() && signature(it) == wanted))
             };
-            let mut differences = compared.found.differences.iter();
-            Ok(compared.refused == 0 && differences.any(|it| open.reason(it).is_none() && signature(it) == wanted))
+            let shown = once(planes)?;
+            if !shown || !careful {
+                return Ok(shown);
+            }
+            planes.restart_istiod()?;
+            once(planes)
         };
         let small = shrink(start, self.budget, &mut shows)?;
+        self.planes.restart_istiod()?;
         let found = self.planes.compare(&small)?.found;
-        let mut signatures: BTreeSet<String> = self.unlisted(&found).iter().map(signature).collect();
-        signatures.insert(wanted);
-        Ok(Finding {
+        let signatures: BTreeSet<String> = self.unlisted(&found).iter().map(signature).collect();
+        if !signatures.contains(&wanted) {
+            return Ok(None);
+        }
+        Ok(Some(Finding {
             seed,
             round,
             times: 1,
@@ -105,7 +133,7 @@ impl Run<'_> {
             differences: found.differences.iter().map(ToString::to_string).collect(),
             objects: small.objects,
             proxies: small.proxies,
-        })
+        }))
     }
 
     fn unlisted(&self, found: &Comparison) -> Vec<ResourceDifference> {
