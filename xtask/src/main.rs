@@ -8,11 +8,11 @@ mod cluster;
 mod cluster_tests;
 mod console;
 mod demo;
+mod differential;
 mod fuzz;
 mod helm;
 mod image;
 mod parity;
-mod port;
 mod progress;
 mod project;
 mod reference;
@@ -61,6 +61,8 @@ enum Command {
     Validation(validation::Args),
     /// Run the parity corpus, or the named cases
     Parity(parity::Args),
+    /// Compare with a real istiod on random meshes: the rate of equal ones, and every difference on a small mesh
+    Differential(differential::Args),
     /// Run a demo mesh of three services with real Envoys on this machine
     Demo(demo::Args),
     /// A real Kubernetes node on this machine: kubelet, containerd, real pods (root on Linux)
@@ -72,7 +74,7 @@ enum Command {
     Console(console::Args),
     /// The program of applications in tests and in the demo
     #[command(hide = true)]
-    App(demo::app::Args),
+    App(shop::app::AppArgs),
     /// Fuzz one target for a while, guided by coverage; fails if anything panics, takes too long or differs from the reference
     Fuzz(fuzz::Args),
     /// Benchmark pushes with a swarm of simulated proxies: convergence, CPU, memory; with --reference beside istiod
@@ -95,12 +97,16 @@ fn main() -> ExitCode {
         Command::Test { .. } => test::run(),
         Command::Bless => bless::run(),
         Command::Parity(args) => parity::run(&args),
+        Command::Differential(args) => match differential::run(&args) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
         Command::Validation(args) => validation::run(&args),
         Command::Console(args) => console::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Cluster(args) => cluster::run(&args),
         Command::Image(args) => image::run(&args),
-        Command::App(args) => demo::app::run(&args),
+        Command::App(args) => shop::app::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Csrs(args) => bench::csrs::run(&args),

@@ -6,6 +6,7 @@ pub mod bootstrap;
 pub mod check;
 pub mod check_inject;
 mod client;
+pub mod demo;
 pub mod doctor;
 pub mod explain;
 mod folder;

@@ -53,6 +53,7 @@ fn run(args: Args) -> Result<CommandOutcome> {
         Command::Bootstrap(args) => commands::bootstrap::run(*args, &env),
         Command::Agent(args) => commands::agent::run(*args, &env),
         Command::InstallAgent(args) => commands::install_agent::run(&args),
+        Command::Demo(args) => commands::demo::run(&args),
         Command::Ca(command) => commands::root_rotation::run(&command),
         Command::Proxies(args) => commands::proxies::run(&args),
         Command::Explain(command) => commands::explain::run(*command, &env),

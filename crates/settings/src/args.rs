@@ -1,6 +1,7 @@
 //! Command line and environment as the user wrote them: the commands. Their flags are in a file for each subject; settings.rs checks them.
 
 mod ask;
+mod demo;
 mod env;
 mod explain;
 mod explain_request;
@@ -19,6 +20,7 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 pub use ask::{
     CaCommand, CaRotateArgs, DoctorArgs, FailOn, ProxiesArgs, PushesArgs, RequestArgs, RequestMethod, ServerArgs,
 };
+pub use demo::DemoArgs;
 pub use env::{
     AdminEnv, ClassEnv, ClusterEnv, DebounceEnv, Env, HistoryEnv, IdentityEnv, InjectionEnv, JwksEnv, MeshEnv,
     StreamEnv,
@@ -60,7 +62,8 @@ Examples:
   meltemi explain proxy cart-1.shop        what this proxy has, from which objects, and why
   meltemi nacks                            what proxies reject, and which objects and fields are to blame
   meltemi pushes --follow                  pushes as they happen: cause and progress
-  meltemi doctor                           what slows this mesh down, and what helps";
+  meltemi doctor                           what slows this mesh down, and what helps
+  meltemi demo --envoy /usr/bin/envoy      a mesh of three services on this machine, to try all of this";
 
 /// A control plane for Istio meshes.
 #[derive(Debug, Parser)]
@@ -102,6 +105,9 @@ pub enum Command {
     /// Copy this program to a file, where the Envoy container of a pod runs it as its agent
     #[command(after_help = EXIT_CODES)]
     InstallAgent(InstallAgentArgs),
+    /// Run a shop of three services on this machine, with real Envoys, and show what to try: no cluster, no root
+    #[command(after_help = EXIT_CODES)]
+    Demo(DemoArgs),
     /// List the connected proxies and the sync state of each type
     #[command(after_help = EXIT_CODES)]
     Proxies(ProxiesArgs),

@@ -9,6 +9,7 @@ mod chart_values;
 mod check;
 mod check_inject;
 mod delivery;
+mod demo;
 mod explain;
 mod identity;
 mod injection;
