@@ -43,4 +43,4 @@ pub use patch_reach::PatchReach;
 pub use plan::{Plan, PlannedChange, PlannedGroup};
 pub use render::{RenderedResource, render, render_resource};
 pub use secrets::SecretAuthorizer;
-pub use views::{Refusal, RefusalListener, Views};
+pub use views::{HoldInForce, NackListener, NackedResource, Views};
