@@ -8,7 +8,7 @@ use config::diagnostic::ObjectId;
 use model::{Mesh, Proxy};
 use provenance::{HeldResource, ObjectExplanation, ObjectHolder, ReachState, ResourceExplanation, object_of};
 use serde::{Deserialize, Serialize};
-use views::{Hold, served_proxy};
+use views::{Hold, HoldInForce, served_proxy};
 use xds::{Changes, Connection, TypeUrl, Variant, WatchInfo};
 
 use crate::connections::time;
@@ -153,7 +153,7 @@ pub(crate) fn nacks(state: &AdminState, request: &PageRequest<'_>) -> Page {
             group.status.add(&connection.proxy.id, since);
         }
     }
-    for (hold, proxies) in &holds {
+    for HoldInForce { hold, proxies } in &holds {
         let since = time(hold.since);
         for proxy in proxies.iter().filter(|it| request.access.sees(&it.namespace)) {
             let group = groups.entry((hold.key.kind, &*hold.reason)).or_insert_with(|| Rejected {

@@ -119,7 +119,8 @@ impl AdminState {
     pub(crate) fn facts(&self, observed: &ObservedCalls, namespace: Option<&str>) -> Option<Facts> {
         let MeshState { objects: Some(objects), mesh: Some(mesh) } = self.mesh_state() else { return None };
         let connections = self.server.connections.snapshot();
-        let facts = collect::facts(&self.effective, (&objects, &mesh), &connections, observed, namespace);
+        let holds = self.server.views.as_ref().map(|views| views.holds_in_force()).unwrap_or_default();
+        let facts = collect::facts(&self.effective, (&objects, &mesh), &connections, &holds, observed, namespace);
         let signing_key = self.server.signing_key.get().map(|key| key()).unwrap_or_default();
         Some(Facts { signing_key, ..facts })
     }

@@ -2,6 +2,7 @@
 //! snapshot, by one replica, at a limited rate. The caller computes the verdicts.
 
 mod condition;
+mod event;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -271,7 +272,12 @@ impl StatusWriter {
         let path = object_path(id.kind, &status.api_version, &id.namespace, &id.name);
         let path = format!("{path}/status");
         let version = match object::apply_as::<Written>(&self.client, &path, FIELD_MANAGER, &object).await {
-            Ok(written) => written.metadata.resource_version.parse().unwrap_or(status.version),
+            Ok(Written { metadata }) => {
+                if let Some(message) = wanted.new_rejection(&status.conditions) {
+                    self.record_event((id, status), &metadata.uid, message).await;
+                }
+                metadata.resource_version.parse().unwrap_or(status.version)
+            }
             // The next snapshot holds the other write.
             Err(failure) if object::is_conflict(&failure) => status.version,
             Err(RequestError::Status { code: 404, .. }) => {
@@ -286,6 +292,17 @@ impl StatusWriter {
         };
         state.record_write(version, wanted.clone());
         Ok(())
+    }
+}
+
+impl StatusWriter {
+    /// The condition says the same: an Event that cannot be written is not tried again.
+    async fn record_event(&self, (id, status): (&ObjectId, &ObjectStatus), uid: &str, message: &str) {
+        let event = event::rejected(id, &status.api_version, uid, message, jiff::Timestamp::now());
+        let path = format!("/api/v1/namespaces/{}/events", id.namespace);
+        if let Err(failure) = object::create(&self.client, &path, &event).await {
+            debug!(%id, %failure, "cannot write an Event");
+        }
     }
 }
 
@@ -408,6 +425,8 @@ struct Written {
 #[serde(rename_all = "camelCase")]
 struct WrittenMetadata {
     resource_version: String,
+    #[serde(default)]
+    uid: String,
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use tokio::sync::mpsc::{self, Receiver};
 use tokio::task::spawn_blocking;
 use tokio::time::{interval, sleep};
 use tracing::{error, info};
-use views::{Hold, PendingNotifications, Refusal, Views};
+use views::{Hold, NackedResource, PendingNotifications, Views};
 use xds::{Connections, TypeUrl};
 
 use crate::metrics::Metrics;
@@ -27,12 +27,12 @@ const QUEUED: usize = 4096;
 
 /// Holds what proxies reject for as long as the process lives. `term`: of a hold.
 pub(crate) async fn follow(views: Arc<Views>, streams: Arc<Connections>, term: Duration, metrics: Arc<Metrics>) {
-    let (sender, mut refusals) = mpsc::channel(QUEUED);
-    views.listen_to_refusals(Box::new(move |refusal| drop(sender.try_send(refusal))));
+    let (sender, mut nacked) = mpsc::channel(QUEUED);
+    views.set_nack_listener(Box::new(move |nacked| drop(sender.try_send(nacked))));
     let mut reviews = interval(REVIEW);
     loop {
         let batch = tokio::select! {
-            batch = next_batch(&mut refusals) => batch,
+            batch = next_batch(&mut nacked) => batch,
             _ = reviews.tick() => Vec::new(),
         };
         let (judge, counted) = (Judge { views: views.clone(), streams: streams.clone(), term }, metrics.clone());
@@ -44,12 +44,12 @@ pub(crate) async fn follow(views: Arc<Views>, streams: Arc<Connections>, term: D
     }
 }
 
-async fn next_batch(refusals: &mut Receiver<Refusal>) -> Vec<Refusal> {
+async fn next_batch(nacked: &mut Receiver<NackedResource>) -> Vec<NackedResource> {
     // The sender lives as long as the views.
-    let Some(first) = refusals.recv().await else { return std::future::pending().await };
+    let Some(first) = nacked.recv().await else { return std::future::pending().await };
     sleep(GATHER).await;
     let mut batch = vec![first];
-    batch.extend(std::iter::from_fn(|| refusals.try_recv().ok()));
+    batch.extend(std::iter::from_fn(|| nacked.try_recv().ok()));
     batch
 }
 
@@ -63,7 +63,7 @@ struct Judge {
 type KnownCulprits = BTreeMap<(TypeUrl, String), String>;
 
 impl Judge {
-    fn judge(&self, mut batch: Vec<Refusal>, metrics: &Metrics) -> PendingNotifications {
+    fn judge(&self, mut batch: Vec<NackedResource>, metrics: &Metrics) -> PendingNotifications {
         let before = self.views.holds();
         let notifications = if batch.is_empty() {
             self.views.review_holds(&self.streams, SystemTime::now())
@@ -84,13 +84,13 @@ impl Judge {
     }
 
     /// What is refused and was never good is made without the objects to blame, where that can be found out.
-    fn find_substitutes(&self, batch: &mut [Refusal]) {
+    fn find_substitutes(&self, batch: &mut [NackedResource]) {
         let Some(mesh) = self.views.mesh() else { return };
         let mut known = KnownCulprits::new();
         let mut examined = 0;
-        for refusal in batch.iter_mut().filter(|refusal| refusal.needs_substitute()) {
-            let (kind, name, reason) = (refusal.key().kind, refusal.key().name.clone(), refusal.reason().clone());
-            let proxy = refusal.proxy().clone();
+        for nacked in batch.iter_mut().filter(|nacked| nacked.needs_substitute()) {
+            let (kind, name, reason) = (nacked.key().kind, nacked.key().name.clone(), nacked.reason().clone());
+            let proxy = nacked.proxy().clone();
             let text = (kind, reason.replace(&*name, ""));
             let found = match known.get(&text) {
                 Some(object) => {
@@ -104,7 +104,7 @@ impl Judge {
             };
             if let Some((made, objects)) = found {
                 known.insert(text, objects[0].clone());
-                refusal.substitute(made, objects);
+                nacked.substitute(made, objects);
             }
         }
     }

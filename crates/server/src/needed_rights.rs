@@ -44,6 +44,7 @@ fn needed(reads: &[ApiResource], writes: EnabledWrites, leader_lease: &str) -> V
     if writes.status {
         let istio = Kind::ALL.into_iter().filter(|kind| kind.is_istio());
         all.extend(istio.map(|kind| right(kind.group(), &format!("{}/status", plural(kind)), &["patch"])));
+        all.push(right("", "events", &["create"]));
         let reports = right("coordination.k8s.io", "leases", &["patch"]);
         all.push(Right { name: Some(ACKNOWLEDGEMENTS_LEASE.to_owned()), ..reports });
     }

@@ -96,7 +96,7 @@ impl WatchedType {
     }
 
     /// Objects with something in content that is held back from the proxy, and why it is.
-    pub(crate) fn held<'a>(&'a self) -> impl Iterator<Item = (&'a str, &'a Arc<str>)> {
+    pub(crate) fn held(&self) -> impl Iterator<Item = (&str, &Arc<str>)> {
         let asked = self.all.held.iter().filter(|it| self.is_asked(&it.resource.name));
         asked.flat_map(|it| it.resource.provenance.iter().map(|named| (object(named), &it.reason)))
     }

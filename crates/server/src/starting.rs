@@ -55,7 +55,8 @@ impl Starting {
             memory_limit,
             history,
         } = settings;
-        let streams = xds::Options { max_connections: open_files::max_connections(), ..streams };
+        let (max_connections, bisect_nacks) = (open_files::max_connections(), quarantine.is_some());
+        let streams = xds::Options { max_connections, bisect_nacks, ..streams };
         let mesh = MeshSettings { mesh_config: mesh.mesh_config.or_else(mounted_mesh_config), ..mesh };
         let roles = match &source {
             SourceSettings::Folder(_) => Roles::None,

@@ -95,12 +95,10 @@ impl Settings {
         let streams = stream_options(&flags, streams, &mut ignored)?;
         let log = log_settings(&log_output_level, log_as_json, ctrlz_port, &mut ignored)?;
         let revision = revision.or_else(|| mesh_env.revision.clone());
+        let of_cluster = || cluster::settings(kubeconfig, revision.clone(), api_rate, cluster, &mut ignored);
         let source = match config {
             Some(folder) => SourceSettings::Folder(folder),
-            None => {
-                let settings = cluster::settings(kubeconfig, revision.clone(), api_rate, cluster, &mut ignored)?;
-                SourceSettings::Cluster(Box::new(settings))
-            }
+            None => SourceSettings::Cluster(Box::new(of_cluster()?)),
         };
         let flags = IdentityFlags { state_dir, jwks, tls_cert, tls_key };
         let identity = identity::settings(flags, identity, &mut ignored)?;

@@ -47,4 +47,4 @@ pub use recording::{
 };
 pub use render::{RenderedResource, render, render_resource};
 pub use secrets::SecretAuthorizer;
-pub use views::{Refusal, RefusalListener, Views};
+pub use views::{HoldInForce, NackListener, NackedResource, Views};

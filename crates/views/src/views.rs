@@ -12,7 +12,7 @@ use config::store::Snapshot;
 use model::{Assurance, CredentialReader, Environment, Mesh, Placement, Proxy, ProxyConfigCache};
 use wire::envoy::config::core::v3::Node;
 use xds::{
-    Caller, Journal, Kinds, Membership, NodeError, Notifier, Provider, ProxyInfo, Push, Rejection, Seq, TypeUrl,
+    Caller, Journal, Kinds, Membership, NackReport, NodeError, Notifier, Provider, ProxyInfo, Push, Seq, TypeUrl,
 };
 
 use crate::admission;
@@ -30,7 +30,7 @@ use crate::plan::Plan;
 use crate::recording::{ClassMove, LayerKey, LayerSnapshot, PushCause, PushRecord, Records};
 use crate::secrets::{Recheck, SecretAuthorizer, SecretCache, Secrets};
 use crate::view::View;
-pub use holding::{Refusal, RefusalListener};
+pub use holding::{HoldInForce, NackListener, NackedResource};
 
 pub struct Views {
     env: Arc<Environment>,
@@ -48,7 +48,7 @@ pub struct Views {
     /// Those of the engine in force, for streams.
     holds: SharedHolds,
     /// Not set: nothing is held.
-    refusal_listener: OnceLock<RefusalListener>,
+    nack_listener: OnceLock<NackListener>,
 }
 
 #[derive(Default)]
@@ -109,7 +109,7 @@ impl Views {
             journal: Arc::default(),
             secret_cache,
             holds: SharedHolds::default(),
-            refusal_listener: OnceLock::new(),
+            nack_listener: OnceLock::new(),
         })
     }
 
@@ -478,8 +478,8 @@ impl Provider for Views {
         engine.classes.values().for_each(|entry| entry.view.evict_unused());
     }
 
-    fn record_rejection(&self, rejection: &Rejection<'_>) {
-        self.report_refusals(rejection);
+    fn record_nack(&self, rejection: &NackReport<'_>) {
+        self.report_nacks(rejection);
     }
 
     fn journal(&self) -> Option<Arc<Journal>> {

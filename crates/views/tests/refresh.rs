@@ -13,10 +13,12 @@ use config::store::{Name, Snapshot, Store, StoreOptions};
 use model::{Environment, Mesh, NodeInfo, Proxy};
 use proptest::prelude::*;
 use prost::Message;
-use views::{Holds, ProxySet, Refusal, Views};
+use views::{Holds, NackedResource, ProxySet, Views};
 use wire::envoy::config::core::v3::Node;
 use wire::google::protobuf::{Struct, Value, value::Kind as Json};
-use xds::{Class, Connections, ContentDigest, Kinds, Membership, Notifier, Provider, Rejection, Seq, TypeUrl, Variant};
+use xds::{
+    Class, Connections, ContentDigest, Kinds, Membership, NackReport, Notifier, Provider, Seq, TypeUrl, Variant,
+};
 
 mod editing;
 mod extending;
@@ -70,7 +72,7 @@ impl TestProxy {
         let Some(resource) = all.changed.get(pick / 4 % all.changed.len().max(1)) else { return };
         let (variant, reason, resources) = (Variant::Delta, "no".into(), std::slice::from_ref(resource));
         let position = self.at.get(&kind).copied().unwrap_or_default();
-        views.record_rejection(&Rejection { class: &self.class, variant, kind, reason, resources, position });
+        views.record_nack(&NackReport { class: &self.class, variant, kind, reason, resources, position });
     }
 
     /// What a computation from scratch says with these holds, and the names of which the proxy keeps what it has.
@@ -170,9 +172,9 @@ fn holds(edits: &[Edit], lazy: usize) {
 fn holds_with_rejections(edits: &[Edit], lazy: usize, rejections: &[usize]) {
     let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
     let views = Views::new(Environment::default());
-    let refusals: Arc<Mutex<Vec<Refusal>>> = Arc::default();
-    let reported = refusals.clone();
-    views.listen_to_refusals(Box::new(move |refusal| reported.lock().expect("no panic").push(refusal)));
+    let nacked: Arc<Mutex<Vec<NackedResource>>> = Arc::default();
+    let reported = nacked.clone();
+    views.set_nack_listener(Box::new(move |nacked| reported.lock().expect("no panic").push(nacked)));
     views.refresh(&store.snapshot(), Instant::now());
     let mut proxies: Vec<TestProxy> = Vec::new();
     for (step, edit) in edits.iter().enumerate() {
@@ -185,7 +187,7 @@ fn holds_with_rejections(edits: &[Edit], lazy: usize, rejections: &[usize]) {
         views.refresh(&snapshot, Instant::now());
         if let (Some(pick), false) = (rejections.get(step), proxies.is_empty()) {
             proxies[pick % proxies.len()].reject(&views, *pick);
-            let refused = std::mem::take(&mut *refusals.lock().expect("no panic"));
+            let refused = std::mem::take(&mut *nacked.lock().expect("no panic"));
             // Only the proxy itself is concerned: no stream is in the table.
             views.hold_refused(&refused, &Connections::new(), Duration::from_secs(1)).notify_all();
         }

@@ -15,6 +15,7 @@ pub use encoding::{response_cache::ChangesMemo, spliced_template::SplicedTemplat
 pub use protocol::{
     changes::{Changes, ContentDigest, HeldBack},
     class::{Class, ProxyInfo, Seq},
+    culprits::mentions_name,
     names::Names,
     resource::Resource,
     type_url::{Kinds, TypeUrl},
@@ -22,7 +23,7 @@ pub use protocol::{
 };
 pub use server::{
     notifier::{Notification, Notifier},
-    provider::{Membership, NodeError, Provider, Rejection},
+    provider::{Membership, NackReport, NodeError, Provider},
 };
 
 // The server and its ports.
@@ -43,7 +44,6 @@ pub use server::{
     log_limit::LogLimit,
     memory::Memory,
     metrics::Metrics,
-    nack::mentions_name,
     register::{MetricInfo, Register},
     stage::{Stage, Stages},
 };

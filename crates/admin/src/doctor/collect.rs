@@ -1,12 +1,13 @@
 //! Collects the facts in a running server, from its objects, its mesh and its streams.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use config::kinds::authorization_policy::AuthorizationPolicy;
 use config::kinds::peer_authentication::PeerAuthentication;
 use config::store::{Snapshot, Table};
 use model::Mesh;
+use views::HoldInForce;
 use xds::{Connection, Variant};
 
 use super::facts::{DuplicateEntry, EffectiveSettings, Facts, IdleNamespace, LongEntry, Rejection, RepeatedPolicies};
@@ -27,6 +28,7 @@ pub(crate) fn facts(
     effective: &EffectiveSettings,
     (objects, mesh): (&Snapshot, &Arc<Mesh>),
     connections: &[Connection],
+    holds: &[HoldInForce],
     observed: &ObservedCalls,
     namespace: Option<&str>,
 ) -> Facts {
@@ -46,7 +48,7 @@ pub(crate) fn facts(
         },
         state_of_the_world: names(connections.iter().filter(|it| it.variant == Variant::Sotw)),
         zombies: zombies(objects, mesh, connections),
-        rejections: rejections(connections),
+        rejections: rejections(connections, holds),
         unscoped: scoping::unscoped(objects, mesh, connections, observed),
         broad_filters: broad_filters(objects),
         wildcard_entries: wildcard_entries(objects),
@@ -94,7 +96,8 @@ struct Causes {
     proxies: Vec<String>,
 }
 
-fn rejections(connections: &[Connection]) -> Vec<Rejection> {
+/// What is held back is rejected, although the proxies have acknowledged since.
+fn rejections(connections: &[Connection], holds: &[HoldInForce]) -> Vec<Rejection> {
     let mut causes: BTreeMap<(&str, String), Causes> = BTreeMap::new();
     for connection in connections {
         for watched in &connection.watched {
@@ -105,6 +108,17 @@ fn rejections(connections: &[Connection]) -> Vec<Rejection> {
             let behind = connection.class.since(watched.kind, watched.position);
             let named = behind.changed.iter().filter(|it| xds::mentions_name(error, &it.name));
             causes.objects.extend(named.flat_map(|it| &it.provenance).map(ToString::to_string));
+        }
+    }
+    let own: HashSet<&str> = connections.iter().map(|it| it.proxy.id.as_str()).collect();
+    for HoldInForce { hold, proxies } in holds {
+        let reason = hold.reason.split_whitespace().collect::<Vec<_>>().join(" ");
+        for proxy in proxies.iter().filter(|it| own.contains(&*it.id)) {
+            let causes = causes.entry((hold.key.kind.short(), reason.clone())).or_default();
+            if !causes.proxies.iter().any(|known| **known == *proxy.id) {
+                causes.proxies.push(proxy.id.to_string());
+            }
+            causes.objects.extend(hold.refused.provenance.iter().map(ToString::to_string));
         }
     }
     let of_kinds = causes.into_iter().map(|((kind, reason), causes)| Rejection {

@@ -77,6 +77,7 @@ pub(super) enum Change {
 /// Of a message, in characters; the API server accepts 32,768 bytes in a usual condition.
 const MAX_MESSAGE: usize = 1000;
 const RECONCILED: &str = "Reconciled";
+const REFUSED: &str = "Refused";
 const WAITING: &str = "Waiting";
 const OTHER_REPLICAS: &str = "OtherReplicas";
 const REPLICAS_UNKNOWN: &str = "ReplicasUnknown";
@@ -96,6 +97,15 @@ impl Conditions {
     /// ACKs, or reports on them, are pending.
     pub(super) fn is_pending(&self) -> bool {
         [WAITING, OTHER_REPLICAS].contains(&self.reconciled.reason)
+    }
+
+    /// That proxies reject the object, if the current conditions do not say so of this generation.
+    pub(super) fn new_rejection(&self, current: &str) -> Option<&str> {
+        let is_known = |it: &Value| {
+            it["type"] == RECONCILED && it["reason"] == REFUSED && it["observedGeneration"] == self.generation
+        };
+        let is_new = self.reconciled.reason == REFUSED && !parsed(current).iter().any(is_known);
+        is_new.then_some(self.reconciled.message.as_str())
     }
 
     /// `current`: the conditions of the object, as JSON.
@@ -186,7 +196,7 @@ fn reconciled(Verdict { holders, acknowledged, uncounted, rejection, .. }: &Verd
         format!("{acknowledged} of {holders} proxies have acknowledged it{others}")
     };
     let (holds, reason, message) = match rejection {
-        Some(rejection) => (false, "Refused", joined(std::slice::from_ref(rejection))),
+        Some(rejection) => (false, REFUSED, joined(std::slice::from_ref(rejection))),
         None if *holders == 0 && !uncounted => {
             (true, NOT_USED, "no connected proxy holds anything that was made from it".to_owned())
         }

@@ -92,6 +92,22 @@ fn what_one_proxy_says_is_enough_for_false() {
 }
 
 #[test]
+fn an_object_that_proxies_begin_to_reject_gets_an_event_once() {
+    let rejected = Verdict { rejection: Some("a.b: no".into()), ..verdict(1, 2) };
+    let now = conditions(&rejected, 2);
+    assert_eq!(now.new_rejection(""), Some("a.b: no"));
+    assert_eq!(now.new_rejection(&current(&verdict(2, 2), 2).to_string()), Some("a.b: no"));
+    assert_eq!(now.new_rejection(&current(&rejected, 1).to_string()), Some("a.b: no"), "another generation");
+    assert_eq!(now.new_rejection(&current(&rejected, 2).to_string()), None);
+    assert_eq!(conditions(&verdict(1, 2), 2).new_rejection(""), None);
+    let id = ObjectId { kind: Kind::EnvoyFilter, namespace: "shop".into(), name: "lua".into() };
+    let event = event::rejected(&id, "networking.istio.io/v1alpha3", "u-1", "a.b: no", jiff::Timestamp::UNIX_EPOCH);
+    let object = &event["involvedObject"];
+    assert_eq!((object["kind"].as_str(), object["uid"].as_str()), (Some("EnvoyFilter"), Some("u-1")));
+    assert_eq!(event["metadata"], json!({ "generateName": "lua.", "namespace": "shop" }));
+}
+
+#[test]
 fn a_replica_that_comes_or_goes_is_more_than_a_count() {
     let alone = current(&verdict(1, 1), 2);
     let beside = conditions_of(&verdict(1, 1), 2, unreported());

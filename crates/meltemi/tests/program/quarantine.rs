@@ -8,6 +8,8 @@ use serde_json::json;
 use testkit::ads::AdsClient;
 use testkit::envoy::{Bootstrap, Envoy, ServerAddress};
 use testkit::parity::CaseProxy;
+use testkit::sds::SdsStub;
+use testkit::test_ca::TestCa;
 use testkit::wait::{DEADLINE, eventually};
 use testkit::{environment, skip};
 use wire::envoy::config::cluster::v3::Cluster;
@@ -163,6 +165,12 @@ const POISON: &str = r#"{apiVersion: networking.istio.io/v1alpha3, kind: EnvoyFi
 const HEADERS: &str = "{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {name: supplier, namespace: shop}, spec: \
      {hosts: [supplier.example.com], http: [{headers: {request: {set: {x-caller: '%NOPE%'}}}, route: [{destination: {host: supplier.example.com}}]}]}}";
 
+/// The certificates of all proxies.
+fn secrets(desk: &Desk) -> SdsStub {
+    let authority = TestCa::new().expect("an authority");
+    SdsStub::start(&desk.file("sds"), &authority, "spiffe://cluster.local/ns/shop/sa/stock").expect("a socket")
+}
+
 /// An Envoy of stock, whose proxies share their address.
 fn stock(desk: &Desk, server: &Server, name: &str) -> Envoy {
     let proxy = CaseProxy::new(&json!({
@@ -213,6 +221,7 @@ async fn envoys_go_on_beside_a_filter_that_they_refuse() {
         return skip("rejections by a live Envoy: no Envoy (`cargo xtask setup`, or set MELTEMI_ENVOY)");
     }
     let desk = Desk::new();
+    let _secrets = secrets(&desk);
     let (server, _) = serve(&desk);
     let mut first = stock(&desk, &server, "stock-v1");
     first.wait_live().await.expect("the first is live");
@@ -244,6 +253,7 @@ async fn envoys_go_on_without_a_virtual_service_that_was_never_good() {
     let desk = Desk::new();
     put(desk.mesh(), "headers.yaml", HEADERS);
     put(desk.mesh(), "lua.yaml", POISON);
+    let _secrets = secrets(&desk);
     let (server, url) = serve(&desk);
     let first = stock(&desk, &server, "stock-v1");
     until_nacks(&server, |shown| {

@@ -36,6 +36,7 @@ fn needed(read: &'static str, endpoints: Kind) -> BTreeSet<Right> {
     }
     for (place, group, resource, name, verbs) in [
         (read, "", "configmaps", "istio-ca-root-cert", "create patch"),
+        (read, "", "events", "", "create"),
         ("own", "", "secrets", "istio-ca-secret", "get update"),
         ("own", "", "secrets", "", "create"),
         ("own", "coordination.k8s.io", "leases", "meltemi-leader", "get update"),

@@ -85,7 +85,7 @@ impl State {
         self.holds().apply(KIND, since, self.table.since(since), |name| self.table.get(name).cloned())
     }
 
-    fn from_scratch(&self) -> BTreeMap<Arc<str>, Arc<str>> {
+    fn scratch(&self) -> BTreeMap<Arc<str>, Arc<str>> {
         let holds = self.holds();
         let served = self.table.resources().filter_map(|newest| holds.served(KIND, newest.clone()));
         served.map(|resource| (resource.name.clone(), resource.version.clone())).collect()
@@ -129,7 +129,7 @@ proptest! {
         }
         for stream in &mut streams {
             stream.read(&state);
-            prop_assert_eq!(&stream.resources, &state.from_scratch());
+            prop_assert_eq!(&stream.resources, &state.scratch());
         }
     }
 }
@@ -143,13 +143,13 @@ fn state(edits: &[Edit]) -> State {
 #[test]
 fn other_content_than_the_refused_is_sent() {
     let mut state = state(&[Edit::Set(0, 1), Edit::Set(0, 2), Edit::Hold { set: 1, name: 0, refused: 2, pinned: 1 }]);
-    assert_eq!(*state.from_scratch()["a"], *"1");
+    assert_eq!(*state.scratch()["a"], *"1");
     assert_eq!(state.since(2).held.len(), 1);
     state.apply(&Edit::Set(0, 0), 4);
-    assert_eq!(*state.from_scratch()["a"], *"0");
+    assert_eq!(*state.scratch()["a"], *"0");
     assert!(state.since(3).held.is_empty());
     state.apply(&Edit::Set(0, 2), 5);
-    assert_eq!(*state.from_scratch()["a"], *"1", "the refused content is back");
+    assert_eq!(*state.scratch()["a"], *"1", "the refused content is back");
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn what_was_never_good_is_left_out_and_not_removed() {
 fn a_hold_of_a_proxy_goes_before_that_of_its_class() {
     let class = Edit::Hold { set: 1, name: 0, refused: 2, pinned: 1 };
     let state = state(&[Edit::Set(0, 2), class, Edit::Hold { set: 0, name: 0, refused: 2, pinned: 0 }]);
-    assert_eq!(*state.from_scratch()["a"], *"0");
+    assert_eq!(*state.scratch()["a"], *"0");
     let [_, class] = sets();
     let other = state.holds.of(&ProxySet::Proxy("q.n".into()), &class);
     assert_eq!(&*other.served(KIND, resource("a", 2)).expect("the pinned one").version, "1");

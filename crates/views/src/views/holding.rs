@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use model::Proxy;
-use xds::{Connections, Kinds, Push, Rejection, Resource, Seq, Variant};
+use xds::{Connections, Kinds, NackReport, Push, Resource, Seq, Variant};
 
 use super::{Views, lock};
 use crate::hold::{HELD_KINDS, Hold, Holds, Instead, ProxySet, ResourceKey};
@@ -25,7 +25,7 @@ const MAX_OWN_HOLDS: usize = 64;
 const KEEP_SUPERSEDED: Duration = Duration::from_secs(60);
 
 /// Content that one proxy rejected.
-pub struct Refusal {
+pub struct NackedResource {
     member: Arc<Member>,
     variant: Variant,
     key: ResourceKey,
@@ -39,7 +39,16 @@ pub struct Refusal {
 }
 
 /// Called from streams.
-pub type RefusalListener = Box<dyn Fn(Refusal) + Send + Sync>;
+pub type NackListener = Box<dyn Fn(NackedResource) + Send + Sync>;
+
+pub struct HoldInForce {
+    pub hold: Arc<Hold>,
+    /// Proxies that are connected here and sent something else because of it.
+    pub proxies: Vec<Arc<Proxy>>,
+}
+
+/// Content that a class may refuse as a whole.
+type ClassQuestion = (ProxySet, ResourceKey, Arc<str>);
 
 /// What the proxies of one class and version say to one content.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +65,7 @@ impl Verdict {
     }
 }
 
-impl Refusal {
+impl NackedResource {
     pub fn proxy(&self) -> &Arc<Proxy> {
         &self.member.proxy
     }
@@ -90,12 +99,12 @@ impl Refusal {
 
 impl Views {
     /// Set once. Without a listener nothing is held.
-    pub fn listen_to_refusals(&self, listener: RefusalListener) {
-        let _ = self.refusal_listener.set(listener);
+    pub fn set_nack_listener(&self, listener: NackListener) {
+        let _ = self.nack_listener.set(listener);
     }
 
-    pub(super) fn report_refusals(&self, rejection: &Rejection<'_>) {
-        let Some(listener) = self.refusal_listener.get().filter(|_| HELD_KINDS.contains(rejection.kind)) else {
+    pub(super) fn report_nacks(&self, rejection: &NackReport<'_>) {
+        let Some(listener) = self.nack_listener.get().filter(|_| HELD_KINDS.contains(rejection.kind)) else {
             return;
         };
         let class: Arc<dyn Any + Send + Sync> = rejection.class.clone();
@@ -104,7 +113,7 @@ impl Views {
         for resource in rejection.culprits() {
             let key = ResourceKey { kind: rejection.kind, name: resource.name.clone() };
             let good = member.last_acknowledged(&holds, &key, rejection.position, resource);
-            listener(Refusal {
+            listener(NackedResource {
                 member: member.clone(),
                 variant: rejection.variant,
                 key,
@@ -118,18 +127,23 @@ impl Views {
     }
 
     /// Holds what was refused, for `term`. `streams`: of all proxies. The caller sends the notifications.
-    pub fn hold_refused(&self, refusals: &[Refusal], streams: &Connections, term: Duration) -> PendingNotifications {
+    pub fn hold_refused(
+        &self,
+        nacked: &[NackedResource],
+        streams: &Connections,
+        term: Duration,
+    ) -> PendingNotifications {
         let _refreshing = lock(&self.refreshing);
         let (before, seq) = self.holds_and_next_seq();
         let mut holds = before.clone();
-        for refusal in refusals {
-            let Some((refused, instead)) = refusal.decide(&holds) else { continue };
-            let proxies = refusal.member.own_set();
+        for resource in nacked {
+            let Some((refused, instead)) = resource.decide(&holds) else { continue };
+            let proxies = resource.member.own_set();
             let own = holds.iter().filter(|hold| hold.proxies == proxies).count();
             if own >= MAX_OWN_HOLDS || holds.len() >= MAX_HOLDS {
                 continue;
             }
-            let (key, reason, since) = (refusal.key.clone(), refusal.reason.clone(), refusal.at);
+            let (key, reason, since) = (resource.key.clone(), resource.reason.clone(), resource.at);
             holds = holds.with(Hold { key, proxies, refused, instead, reason, since, expires: since + term }, seq);
         }
         let holds = self.with_classes(holds, streams, seq);
@@ -156,16 +170,17 @@ impl Views {
         self.put_in_force(holds, seq)
     }
 
-    /// The holds in force, each with the proxies that are connected here and sent something else because of it.
-    pub fn holds_in_force(&self) -> Vec<(Arc<Hold>, Vec<Arc<Proxy>>)> {
-        let mut found: BTreeMap<(ProxySet, ResourceKey), (Arc<Hold>, Vec<Arc<Proxy>>)> = BTreeMap::new();
+    /// The holds in force.
+    pub fn holds_in_force(&self) -> Vec<HoldInForce> {
+        let mut found: BTreeMap<(ProxySet, ResourceKey), HoldInForce> = BTreeMap::new();
         if self.holds.load().is_empty() {
             return Vec::new();
         }
         for member in self.members() {
             for hold in member.holds_in_force() {
                 let key = (hold.proxies.clone(), hold.key.clone());
-                found.entry(key).or_insert_with(|| (hold, Vec::new())).1.push(member.proxy.clone());
+                let new = || HoldInForce { hold, proxies: Vec::new() };
+                found.entry(key).or_insert_with(new).proxies.push(member.proxy.clone());
             }
         }
         found.into_values().collect()
@@ -187,7 +202,7 @@ impl Views {
 
     /// Holds of single proxies become those of their class where all of it refuses.
     fn with_classes(&self, mut holds: Holds, streams: &Connections, seq: Seq) -> Holds {
-        let mut wanted: BTreeMap<(ProxySet, ResourceKey, Arc<str>), (Arc<Hold>, Arc<Member>)> = BTreeMap::new();
+        let mut wanted: BTreeMap<ClassQuestion, (Arc<Hold>, Arc<Member>)> = BTreeMap::new();
         let own: BTreeMap<ProxySet, Vec<Arc<Hold>>> = holds.iter().fold(BTreeMap::new(), |mut own, hold| {
             own.entry(hold.proxies.clone()).or_insert_with(Vec::new).push(hold.clone());
             own
@@ -248,7 +263,7 @@ impl Views {
     }
 }
 
-impl Refusal {
+impl NackedResource {
     /// What is held back, and what is sent in its place. `None`: nothing is held, because the resource has other content by now, or the stream
     /// cannot leave it out.
     fn decide(&self, holds: &Holds) -> Option<(Arc<Resource>, Instead)> {

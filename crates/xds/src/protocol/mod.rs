@@ -4,6 +4,7 @@
 pub(crate) mod ack;
 pub(crate) mod changes;
 pub(crate) mod class;
+pub(crate) mod culprits;
 pub(crate) mod delta;
 pub(crate) mod digest;
 pub(crate) mod initial_versions;

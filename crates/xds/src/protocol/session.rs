@@ -10,10 +10,11 @@ use crate::{
     Class, Kinds, ProxyInfo, Seq, TypeUrl, Variant,
     protocol::{
         ack::AckOutcome,
+        culprits::culprits,
         delta::{self, ClustersBeforeEds},
         order::{ACK_OVERDUE, ORDER_TIMEOUT},
         pending_pushes::PendingPushes,
-        request::Request,
+        request::{Request, nack_reason},
         request_error::RequestError,
         request_limits::check_name_length,
         sotw,
@@ -33,6 +34,7 @@ pub(crate) struct Session {
     /// The newest sequence that this stream was notified of.
     seq: Seq,
     variant: Variant,
+    bisect_nacks: bool,
     /// Types that may have something to send; with an outstanding response; whose last response was NACKed.
     due: Kinds,
     outstanding: Kinds,
@@ -71,6 +73,7 @@ impl Session {
             class,
             seq,
             variant,
+            bisect_nacks: false,
             due: Kinds::NONE,
             outstanding: Kinds::NONE,
             nacked: Kinds::NONE,
@@ -85,6 +88,11 @@ impl Session {
 
     pub(crate) fn proxy(&self) -> &ProxyInfo {
         &self.proxy
+    }
+
+    /// Finds what a NACK is about by sending the resources of the response again in parts.
+    pub(crate) fn bisecting(self, bisect_nacks: bool) -> Session {
+        Session { bisect_nacks, ..self }
     }
 
     pub(crate) fn class(&self) -> &Arc<dyn Class> {
@@ -143,7 +151,7 @@ impl Session {
     fn track(&mut self, watches: &Watches, kind: TypeUrl) {
         let watch = watches.get(kind);
         let notified = self.due.contains(kind);
-        let is_due = |watch: &Watch| !watch.pending.is_empty() || notified && !watch.is_up_to_date(self.seq);
+        let is_due = |watch: &Watch| watch.has_pending() || notified && !watch.is_up_to_date(self.seq);
         let is_due = watch.is_some_and(is_due);
         self.due.set(kind, is_due);
         self.nacked.set(kind, watch.is_some_and(|watch| watch.ack.nacked_seq().is_some()));
@@ -164,6 +172,11 @@ impl Session {
         let name_count = request.lists.len();
         let before = (!request.is_ack_only()).then(|| watches.get(kind).map(|watch| watch.subscription.clone()));
         let outcome = self.handle(watches, kind, request)?;
+        if let (AckOutcome::Nack(response), true) = (&outcome, self.bisects(kind)) {
+            let reason = nack_reason(request.error()).unwrap_or_default();
+            let watch = watches.get_mut(kind).filter(|_| culprits(&reason, response.content.resources()).is_empty());
+            watch.into_iter().for_each(|watch| watch.bisect(response));
+        }
         self.track(watches, kind);
         if kind == TypeUrl::Cluster {
             match (&outcome, &mut self.warming) {
@@ -179,6 +192,11 @@ impl Session {
             Ok((name_count > NAMES_PER_CHANGE).then_some(name_count))
         };
         Ok(HandledRequest { outcome, names })
+    }
+
+    /// Envoy's text on routes names none, and what it does not name keeps the rest from it. A complete response cannot be sent in parts.
+    fn bisects(&self, kind: TypeUrl) -> bool {
+        self.bisect_nacks && self.variant == Variant::Delta && matches!(kind, TypeUrl::Route | TypeUrl::Extension)
     }
 
     fn handle(

@@ -33,6 +33,8 @@ pub(crate) struct Watch {
     pub(crate) pending: PendingReply,
     /// The pending reply of a NACKed response: it is sent together with the next one.
     pub(crate) retry: PendingReply,
+    /// Names of a NACKed response that are sent again in parts, to find those that the proxy rejects.
+    bisected: Vec<Vec<Arc<str>>>,
 }
 
 /// Resources that the class no longer has, but that other resources which the proxy holds may still name.
@@ -75,6 +77,9 @@ pub(crate) enum SendMode {
     WithoutRemovals,
 }
 
+/// More resources than this are not bisected: a proxy would be sent too many responses.
+const MAX_BISECTED: usize = 64;
+
 impl Watch {
     pub(crate) fn new(kind: TypeUrl, subscription: Subscription, pending: PendingReply, seq: Seq) -> Watch {
         let ack = if pending.is_empty() { AckState::at(seq) } else { AckState::default() };
@@ -84,6 +89,7 @@ impl Watch {
             ack,
             pending,
             retry: PendingReply::default(),
+            bisected: Vec::new(),
             answer_repeated_ack: false,
             resumed: false,
             checked: 0,
@@ -102,6 +108,12 @@ impl Watch {
     ) -> Result<Option<NextResponse>, HistoryLost> {
         if self.ack.outstanding().is_some() {
             return Ok(None);
+        }
+        while let Some(names) = self.bisected.pop() {
+            let part = PendingReply { names, ..PendingReply::default() };
+            if let Some(response) = self.build(variant, class, part, None, now) {
+                return Ok(Some(response));
+            }
         }
         // The first response holds everything, also if the names that it was requested for were unsubscribed meanwhile.
         let first = self.ack.position() == 0 && self.ack.nacked_seq().is_none();
@@ -179,6 +191,11 @@ impl Watch {
             || position > 0 && position < seq && self.is_affected(class, position)
     }
 
+    /// There is something to send, whatever changed.
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.pending.is_empty() || !self.bisected.is_empty()
+    }
+
     /// Nothing is pending, and changes were checked up to this sequence.
     pub(crate) fn is_up_to_date(&self, seq: Seq) -> bool {
         self.pending.is_empty() && self.checked >= seq
@@ -198,6 +215,16 @@ impl Watch {
             _ => {}
         }
         outcome
+    }
+
+    /// A NACK may mean any of several resources: each half is sent by itself next.
+    pub(crate) fn bisect(&mut self, rejected: &OutstandingResponse) {
+        let mut names: Vec<Arc<str>> = rejected.content.resources().iter().map(|it| it.name.clone()).collect();
+        names.sort();
+        if (2..=MAX_BISECTED).contains(&names.len()) {
+            let second = names.split_off(names.len() / 2);
+            self.bisected.extend([second, names]);
+        }
     }
 
     /// Clusters were sent: the load assignments of those names are sent again.

@@ -8,7 +8,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::{Resource, TypeUrl};
+use crate::{Resource, TypeUrl, protocol::culprits::mentions_name};
 
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// Names and objects in one line.
@@ -83,27 +83,6 @@ impl Nack<'_> {
     }
 }
 
-/// Whether the text holds the name as a whole word: `8080` does not mention `80`.
-pub fn mentions_name(text: &str, name: &str) -> bool {
-    mentions(text, name).next().is_some()
-}
-
-/// Whether the text blames the resource: Envoy writes `NAME: why`, or shows the message with its `name: "NAME"`. A port that occurs anywhere in
-/// the text is no route of that name.
-pub(crate) fn names_culprit(text: &str, name: &str) -> bool {
-    mentions(text, name)
-        .any(|(before, after)| after.starts_with(": ") || before.ends_with("name: \"") && after.starts_with('"'))
-}
-
-/// What is before and after the name, wherever it is a whole word.
-fn mentions<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
-    let part = |c: char| c.is_alphanumeric() || "|_-./".contains(c);
-    let found = text.match_indices(name).filter(|_| !name.is_empty());
-    found.map(|(at, _)| (&text[..at], &text[at + name.len()..])).filter(move |(before, after)| {
-        !before.chars().next_back().is_some_and(part) && !after.chars().next().is_some_and(|c| part(c) && c != '.')
-    })
-}
-
 fn join_first<'a>(items: impl ExactSizeIterator<Item = &'a str>) -> String {
     let count = items.len();
     let mut out = items.take(MAX_LISTED).collect::<Vec<_>>().join(", ");
@@ -139,15 +118,6 @@ mod tests {
     #[test]
     fn blames_all_resources_if_the_reason_names_none() {
         check("it is bad", "80, 8080", "Service a/b, Service a/c, Sidecar a/d");
-    }
-
-    #[test]
-    fn a_culprit_is_named_as_envoy_names_it() {
-        let listeners = "Error adding/updating listener(s) 0.0.0.0_80: script load error\n10.0.0.1_443: no filter";
-        assert!(names_culprit(listeners, "0.0.0.0_80") && names_culprit(listeners, "10.0.0.1_443"));
-        assert!(!names_culprit(listeners, "0.0.0.1_443"));
-        assert!(names_culprit("value is required): name: \"80\"\nvirtual_hosts {", "80"));
-        assert!(!names_culprit("duplicate domain a:80, or after 80 routes", "80"));
     }
 
     #[test]

@@ -12,6 +12,8 @@ const MIN_CONNECTIONS: usize = 16;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
+    /// A NACK that may mean any of several routes or extensions is bisected: they are sent again in parts.
+    pub bisect_nacks: bool,
     /// istiod's GRPC_KEEPALIVE_INTERVAL.
     pub keepalive_interval: Duration,
     /// istiod's GRPC_KEEPALIVE_TIMEOUT.
@@ -85,6 +87,7 @@ impl Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
+            bisect_nacks: false,
             keepalive_interval: Duration::from_secs(30),
             keepalive_timeout: Duration::from_secs(10),
             max_streams: 100,

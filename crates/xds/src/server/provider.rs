@@ -6,7 +6,7 @@ use std::sync::Arc;
 use wire::envoy::config::core::v3::Node;
 
 use crate::{
-    Caller, Class, Journal, Notifier, ProxyInfo, Resource, Seq, TypeUrl, Variant, server::nack::names_culprit,
+    Caller, Class, Journal, Notifier, ProxyInfo, Resource, Seq, TypeUrl, Variant, protocol::culprits::culprits,
 };
 
 pub trait Provider: Send + Sync + 'static {
@@ -32,7 +32,7 @@ pub trait Provider: Send + Sync + 'static {
     fn release_caches(&self) {}
 
     /// A proxy rejected a response. Called from its stream, so it must be quick.
-    fn record_rejection(&self, _rejection: &Rejection<'_>) {}
+    fn record_nack(&self, _rejection: &NackReport<'_>) {}
 
     /// Where pushes are recorded. `None`: nowhere.
     fn journal(&self) -> Option<Arc<Journal>> {
@@ -50,7 +50,7 @@ pub struct Membership {
 }
 
 /// A NACK.
-pub struct Rejection<'a> {
+pub struct NackReport<'a> {
     pub class: &'a Arc<dyn Class>,
     pub variant: Variant,
     pub kind: TypeUrl,
@@ -62,13 +62,10 @@ pub struct Rejection<'a> {
     pub position: Seq,
 }
 
-impl<'a> Rejection<'a> {
-    /// The resources that are surely meant: those that the reason names as Envoy does, or the only one of the response.
+impl<'a> NackReport<'a> {
+    /// The resources that are surely meant.
     pub fn culprits(&self) -> Vec<&'a Arc<Resource>> {
-        if let [only] = self.resources {
-            return vec![only];
-        }
-        self.resources.iter().filter(|resource| names_culprit(&self.reason, &resource.name)).collect()
+        culprits(&self.reason, self.resources)
     }
 }
 

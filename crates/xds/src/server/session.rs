@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use wire::{envoy::config::core::v3::Node, google::rpc};
 
 use crate::{
-    Connection, Membership, NodeError, Notification, Notifier, Rejection, Seq, Stage, TypeUrl, Variant,
+    Connection, Membership, NackReport, NodeError, Notification, Notifier, Seq, Stage, TypeUrl, Variant,
     encoding::grpc_message::{GrpcMessage, MessageTooLarge, ResponseHead},
     protocol::{
         ack::{AckOutcome, Content, SentResponse},
@@ -109,7 +109,8 @@ impl Session {
             _connected: shared.metrics.connect(&proxy.version),
             shared: shared.clone(),
             rejects: BTreeMap::new(),
-            protocol: protocol::Session::new(class, proxy, variant, notifier.seq()),
+            protocol: protocol::Session::new(class, proxy, variant, notifier.seq())
+                .bisecting(shared.options.bisect_nacks),
             notifier,
             registration,
             node: first_node,
@@ -317,7 +318,7 @@ impl Session {
                 self.shared.nack_log.log(&Nack { proxy, kind, nonce, reason: &reason, resources });
                 let position = self.registration.entry().watches().get(kind).map_or(0, |watch| watch.ack.position());
                 let (class, variant) = (self.protocol.class(), self.protocol.variant());
-                self.shared.provider.record_rejection(&Rejection { class, variant, kind, reason, resources, position });
+                self.shared.provider.record_nack(&NackReport { class, variant, kind, reason, resources, position });
             }
             AckOutcome::NoNonce | AckOutcome::Repeated if error.is_some() => metrics.count_reject(kind),
             AckOutcome::NoNonce | AckOutcome::Repeated => {}

@@ -1,6 +1,6 @@
 //! Content that a proxy rejects is held back: other changes flow, and the stream is in agreement again.
 
-use xds::{SyncStatus, TypeUrl, Variant};
+use xds::{Options, SyncStatus, TypeUrl, Variant};
 
 use crate::{
     harness::{BOTH, Harness},
@@ -121,4 +121,43 @@ async fn only_what_a_rejection_surely_means_is_reported() {
     proxy.nack(&only, "no").await;
     proxy.expect_silence().await;
     assert_eq!(harness.mesh.rejected(), ["RDS 80: value is required: name: \"80\"", "RDS 443: no"]);
+}
+
+/// NACKs what holds a text until there is nothing more to answer; returns the number of responses.
+async fn answer_all(proxy: &mut Proxy, bad: &str) -> usize {
+    let mut count = 0;
+    while let Some(response) = proxy.try_response().await {
+        count += 1;
+        match response.text.contains(bad) {
+            true => proxy.nack(&response, "duplicate domain").await,
+            false => proxy.ack(&response).await,
+        }
+    }
+    count
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejection_that_names_nothing_is_bisected() {
+    let harness = Harness::with("RDS a=1 b=1 c=bad d=1 e=1", Options { bisect_nacks: true, ..Options::default() });
+    let mut proxy = harness.proxy(Variant::Delta).await;
+    proxy.subscribe(TypeUrl::Route, &["a", "b", "c", "d", "e"]).await;
+    assert_eq!(answer_all(&mut proxy, "=bad").await, 5, "all; a b; c d e; c; d e");
+    assert_eq!(harness.mesh.rejected(), ["RDS c: duplicate domain"]);
+    harness.mesh.hold(TypeUrl::Route, "c", None);
+    assert_eq!(proxy.ack_next().await, "RDS a=1 b=1 d=1 e=1");
+    proxy.expect_silence().await;
+    assert_eq!(harness.watched(TypeUrl::Route).expect("watched").status(), SyncStatus::Synced);
+    harness.mesh.set("RDS a=2, RDS c=2");
+    assert_eq!(proxy.ack_next().await, "RDS a=2 c=2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn bisecting_ends_if_everything_is_rejected() {
+    let harness = Harness::with("RDS a=1 b=1 c=1 d=1", Options { bisect_nacks: true, ..Options::default() });
+    let mut proxy = harness.proxy(Variant::Delta).await;
+    proxy.subscribe(TypeUrl::Route, &["a", "b", "c", "d"]).await;
+    assert_eq!(answer_all(&mut proxy, "RDS").await, 7);
+    assert_eq!(harness.mesh.rejected().len(), 4);
+    harness.mesh.set("CDS x=1");
+    proxy.expect_silence().await;
 }

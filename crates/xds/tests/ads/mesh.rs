@@ -8,8 +8,8 @@ use std::{
 
 use wire::{envoy::config::core::v3::Node, google::protobuf::Any};
 use xds::{
-    Changes, Class, HeldBack, Journal, Membership, NodeError, Notifier, Provider, ProxyInfo, Push, Rejection, Resource,
-    Seq, TypeUrl,
+    Changes, Class, HeldBack, Journal, Membership, NackReport, NodeError, Notifier, Provider, ProxyInfo, Push,
+    Resource, Seq, TypeUrl,
 };
 
 #[derive(Clone)]
@@ -196,7 +196,7 @@ impl Provider for Mesh {
         Ok(Membership { class: Arc::new(self.clone()), proxy, notifier })
     }
 
-    fn record_rejection(&self, rejection: &Rejection<'_>) {
+    fn record_nack(&self, rejection: &NackReport<'_>) {
         let (kind, reason) = (rejection.kind.short(), &rejection.reason);
         let culprits = rejection.culprits().into_iter().map(|resource| format!("{kind} {}: {reason}", resource.name));
         self.state().rejected.extend(culprits);

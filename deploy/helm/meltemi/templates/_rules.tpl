@@ -86,5 +86,9 @@
 - apiGroups: [extensions.istio.io]
   resources: [trafficextensions/status, wasmplugins/status]
   verbs: [patch]
+# That proxies reject an object. Without it only its status says so.
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create]
 {{- end }}
 {{- end }}
