@@ -9,6 +9,7 @@ mod client;
 pub mod doctor;
 pub mod explain;
 mod folder;
+pub mod history;
 pub mod inject;
 mod input;
 pub mod install_agent;

@@ -10,6 +10,7 @@ mod check;
 mod check_inject;
 mod delivery;
 mod explain;
+mod history;
 mod identity;
 mod injection;
 mod insight;
