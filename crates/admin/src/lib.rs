@@ -44,7 +44,10 @@ pub use plan::{
 };
 pub use proxy_status::{ProxyStatus, SyncState, TypeStatus};
 pub use pushes::PushStatus;
-pub use resource_history::{HistoryPush, HistoryReport, PushSummary, ResourceEvent};
+pub use resource_history::{
+    BlamedText, HistoryDifference, HistoryPush, HistoryReport, PastConfig, PastResourceReport, PushSummary,
+    ResourceBlame, ResourceEvent,
+};
 pub use routes::{for_loopback, monitoring, readiness};
 pub use settings::{AdminAccount, AdminSettings};
 pub use state::AdminState;

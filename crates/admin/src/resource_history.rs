@@ -1,11 +1,16 @@
 //! The pages of the history of resources: pushes that are recorded, with their causes and what they changed. A tenant sees those of its own proxies, and of
 //! their causes the objects of its namespace and those that the changed resources are made from.
 
+mod blame;
+mod difference;
+mod past_config;
+
 use std::collections::BTreeSet;
 use std::sync::MutexGuard;
+use std::time::SystemTime;
 
 use axum::http::StatusCode;
-use history::{PastPush, ResourceHistory, VersionChange};
+use history::{PastPush, Point, PointError, ResourceHistory, UnknownPoint, VersionChange};
 use provenance::object_of;
 use serde::{Deserialize, Serialize};
 use views::ChangedObject;
@@ -17,6 +22,13 @@ use crate::page::Page;
 use crate::plan::ChangeKind;
 use crate::state::AdminState;
 
+pub(crate) use blame::blame;
+pub use blame::{BlamedText, ResourceBlame};
+pub use difference::HistoryDifference;
+pub(crate) use difference::difference;
+pub use past_config::{PastConfig, PastResourceReport};
+pub(crate) use past_config::{config, past_proxy, past_resource};
+
 /// What is recorded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -24,6 +36,9 @@ pub struct HistoryReport {
     /// The push after which the oldest state is known, and its time in RFC 3339.
     pub begin_push: u64,
     pub begin_at: String,
+    /// The proxy is connected to this server now. Absent: no proxy was asked about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connected: Option<bool>,
     /// Memory beside what is in force.
     pub bytes: usize,
     /// The newest is the last.
@@ -77,8 +92,13 @@ pub(crate) fn list(state: &AdminState, request: &PageRequest<'_>) -> Page {
     };
     let after = request.parameters.get("after").and_then(|id| id.parse().ok()).unwrap_or(0);
     let usage = history.usage();
-    let report =
-        |pushes| HistoryReport { begin_push: usage.begin.0, begin_at: time(usage.begin.1), bytes: usage.bytes, pushes };
+    let report = |connected, pushes| HistoryReport {
+        begin_push: usage.begin.0,
+        begin_at: time(usage.begin.1),
+        connected,
+        bytes: usage.bytes,
+        pushes,
+    };
     let Some(proxy) = request.parameters.get("proxyID").filter(|id| !id.is_empty()) else {
         if *request.access != Access::All {
             let why = "yours may ask for its own proxies: ?proxyID=POD.NAMESPACE\n";
@@ -89,11 +109,10 @@ pub(crate) fn list(state: &AdminState, request: &PageRequest<'_>) -> Page {
             changes: push.changes().count(),
             resources: Vec::new(),
         });
-        return Page::json(pretty, &report(pushes.collect()));
+        return Page::json(pretty, &report(None, pushes.collect()));
     };
-    match seen_proxy(&history, proxy, request.access) {
-        Ok(()) => {}
-        Err(page) => return page.unwrap_or_else(|| Page::json(pretty, &serde_json::Value::Null)),
+    if let Err(page) = check_proxy(&history, proxy, request) {
+        return page;
     }
     let pushes = history.pushes().filter(|push| push.seq > after).filter_map(|push| {
         let changes = history.changes_for(proxy, push);
@@ -103,7 +122,7 @@ pub(crate) fn list(state: &AdminState, request: &PageRequest<'_>) -> Page {
             resources: changes.iter().map(ResourceEvent::new).collect(),
         })
     });
-    Page::json(pretty, &report(pushes.collect()))
+    Page::json(pretty, &report(Some(is_connected(state, proxy)), pushes.collect()))
 }
 
 /// The history with all pushes, or why there is none.
@@ -112,13 +131,42 @@ fn current(state: &AdminState) -> Result<MutexGuard<'_, ResourceHistory>, Page> 
     state.server.history.as_ref().map(|recorder| recorder.current()).ok_or_else(off)
 }
 
-/// Whether the caller may see what a proxy had. `None`: the proxy is not known here.
-fn seen_proxy(history: &ResourceHistory, proxy: &str, access: &Access) -> Result<(), Option<Page>> {
-    let namespace = history.namespace_of(proxy).ok_or(None)?;
-    if access.sees(namespace) {
+/// The page that rejects the question: `null` if the proxy is not known here, 403 if the caller may not see what it had.
+fn check_proxy(history: &ResourceHistory, proxy: &str, request: &PageRequest<'_>) -> Result<(), Page> {
+    let unknown = || Page::json(request.parameters.contains_key("pretty"), &serde_json::Value::Null);
+    let namespace = history.namespace_of(proxy).ok_or_else(unknown)?;
+    if request.access.sees(namespace) {
         return Ok(());
     }
-    Err(Some(Page::text(StatusCode::FORBIDDEN, "this proxy belongs to another namespace than yours\n")))
+    Err(Page::text(StatusCode::FORBIDDEN, "this proxy belongs to another namespace than yours\n"))
+}
+
+/// The proxy that a page is about, which the caller may see.
+fn asked_proxy<'a>(history: &ResourceHistory, request: &PageRequest<'a>) -> Result<&'a str, Page> {
+    let Some(proxy) = request.parameters.get("proxyID").filter(|id| !id.is_empty()) else {
+        let usage = format!("say which proxy, such as /debug/{}?proxyID=cart-1.shop\n", request.name);
+        return Err(Page::text(StatusCode::BAD_REQUEST, &usage));
+    };
+    check_proxy(history, proxy, request)?;
+    Ok(proxy)
+}
+
+/// The push that a parameter means. Without the parameter the newest.
+fn asked_push(history: &ResourceHistory, request: &PageRequest<'_>, name: &str) -> Result<u64, Page> {
+    let Some(text) = request.parameters.get(name) else { return Ok(history.seq()) };
+    let wrong = |error: PointError| Page::text(StatusCode::BAD_REQUEST, &format!("{name}: {error}\n"));
+    let point: Point = text.parse().map_err(wrong)?;
+    history.seq_at(point, SystemTime::now()).map_err(Page::from)
+}
+
+impl From<UnknownPoint> for Page {
+    fn from(error: UnknownPoint) -> Page {
+        Page::text(StatusCode::NOT_FOUND, &format!("{error}\n"))
+    }
+}
+
+fn is_connected(state: &AdminState, proxy: &str) -> bool {
+    state.server.connections.first(|connection| connection.proxy.id == proxy).is_some()
 }
 
 impl PushSummary {
@@ -136,6 +184,12 @@ impl PushSummary {
         let more = push.cause.more + push.cause.objects.len() - objects.len();
         let cause = if push.cause.objects.is_empty() { push.cause.text.clone() } else { cause_text(&objects, more) };
         PushSummary { push: push.seq, at: time(push.at), cause, objects, more }
+    }
+
+    /// A proxy that came back found itself in another class.
+    fn of_connection(push: u64) -> PushSummary {
+        let cause = "the proxy connected".to_owned();
+        PushSummary { push, at: String::new(), cause, objects: Vec::new(), more: 0 }
     }
 }
 
@@ -155,11 +209,15 @@ impl ResourceEvent {
         ResourceEvent {
             kind: version.kind.label().to_owned(),
             name: version.name.to_string(),
-            change: match (&change.before, &change.after) {
-                (None, _) => ChangeKind::Added,
-                (Some(_), Some(_)) => ChangeKind::Replaced,
-                (Some(_), None) => ChangeKind::Removed,
-            },
+            change: change_kind(change),
         }
+    }
+}
+
+fn change_kind(change: &VersionChange) -> ChangeKind {
+    match (&change.before, &change.after) {
+        (None, _) => ChangeKind::Added,
+        (Some(_), Some(_)) => ChangeKind::Replaced,
+        (Some(_), None) => ChangeKind::Removed,
     }
 }

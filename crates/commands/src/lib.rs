@@ -10,6 +10,7 @@ pub mod demo;
 pub mod doctor;
 pub mod explain;
 mod folder;
+pub mod history;
 pub mod inject;
 mod input;
 pub mod install_agent;

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
+use model::ProxyKind;
 use views::{LayerKey, LayerSnapshot, PushCause, PushRecord, RecordedChange, Records};
 use xds::{Resource, Seq, TypeUrl};
 
@@ -197,6 +198,11 @@ impl ResourceHistory {
     /// The namespace of a proxy. `None`: it is not known.
     pub fn namespace_of(&self, proxy: &str) -> Option<&Arc<str>> {
         self.proxies.get(proxy).map(|proxy| &proxy.namespace)
+    }
+
+    /// `None`: the proxy is not known.
+    pub fn kind_of(&self, proxy: &str) -> Option<ProxyKind> {
+        self.proxies.get(proxy).map(|proxy| proxy.kind)
     }
 
     pub(crate) fn proxy(&self, proxy: &str) -> Option<&PastProxy> {

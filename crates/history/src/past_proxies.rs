@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use model::{Proxy, ProxyKind};
 use views::{ClassMove, LayerKey};
 use xds::Seq;
 
@@ -15,6 +16,7 @@ pub(crate) struct PastProxies(BTreeMap<Arc<str>, PastProxy>);
 #[derive(Debug)]
 pub(crate) struct PastProxy {
     pub(crate) namespace: Arc<str>,
+    pub(crate) kind: ProxyKind,
     /// The newest is the last.
     pub(crate) stays: Vec<ClassStay>,
 }
@@ -45,10 +47,10 @@ impl PastProxies {
     }
 
     pub(crate) fn add(&mut self, ClassMove { proxy, layers, since, overtaken }: &ClassMove) {
-        let known = self.0.entry(proxy.id.clone()).or_insert_with(|| PastProxy::new(&proxy.namespace));
-        if known.namespace != proxy.namespace {
+        let known = self.0.entry(proxy.id.clone()).or_insert_with(|| PastProxy::new(proxy));
+        if known.namespace != proxy.namespace || known.kind != proxy.kind {
             // Another proxy of this name.
-            *known = PastProxy::new(&proxy.namespace);
+            *known = PastProxy::new(proxy);
         }
         if *overtaken {
             known.stays.pop_if(|stay| stay.since + 1 >= *since);
@@ -86,7 +88,7 @@ impl PastProxies {
 }
 
 impl PastProxy {
-    fn new(namespace: &Arc<str>) -> PastProxy {
-        PastProxy { namespace: namespace.clone(), stays: Vec::new() }
+    fn new(proxy: &Proxy) -> PastProxy {
+        PastProxy { namespace: proxy.namespace.clone(), kind: proxy.kind, stays: Vec::new() }
     }
 }

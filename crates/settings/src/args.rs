@@ -6,6 +6,7 @@ mod env;
 mod explain;
 mod explain_request;
 mod folder;
+mod history;
 mod inject;
 mod plan;
 mod proxy;
@@ -28,6 +29,7 @@ pub use env::{
 pub use explain::{ExplainCommand, ExplainObjectArgs, ExplainProxyArgs, ExplainSource, NacksArgs};
 pub use explain_request::ExplainRequestArgs;
 pub use folder::{CheckArgs, InputArgs, MeshArgs, RenderArgs, ServiceEntriesArgs};
+pub use history::{BlameArgs, DiffArgs, HistoryArgs};
 pub use inject::{CheckInjectArgs, InjectArgs};
 pub use plan::{PlanArgs, WaitArgs};
 pub use proxy::{AgentArgs, BootstrapArgs, BootstrapCommand, InstallAgentArgs, SdsFrom};
@@ -42,7 +44,7 @@ Exit codes:
      `replicas`: one that differs or is silent; `inject`: a pod that is refused; `check-inject`: a pod that is not injected, or
      whose injection is at fault; `plan`: an object that is invalid, or with --check any change;
      `wait`: a proxy has not acknowledged the object; `explain`: a proxy rejects something, or the object has an error;
-     `nacks`: a rejection)
+     `nacks`: a rejection; `diff`: with --check any difference)
   2  could not run: wrong arguments, unreadable folder, port in use, server not reached
 
 Data goes to stdout, everything else to stderr.";
@@ -61,6 +63,8 @@ Examples:
   meltemi proxies                          connected proxies and their sync state
   meltemi explain proxy cart-1.shop        what this proxy has, from which objects, and why
   meltemi nacks                            what proxies reject, and which objects and fields are to blame
+  meltemi diff cart-1.shop --from 90m      what changed for this proxy in the last 90 minutes, and why
+  meltemi blame cart-1.shop rds/80         which change brought each line of these routes
   meltemi pushes --follow                  pushes as they happen: cause and progress
   meltemi doctor                           what slows this mesh down, and what helps
   meltemi demo --envoy /usr/bin/envoy      a mesh of three services on this machine, to try all of this";
@@ -117,6 +121,15 @@ pub enum Command {
     /// Explain what a proxy has, or what became of an object
     #[command(subcommand)]
     Explain(Box<ExplainCommand>),
+    /// List recorded pushes, or those that changed a proxy, and what
+    #[command(after_help = EXIT_CODES)]
+    History(HistoryArgs),
+    /// Show what differs for a proxy between two pushes or times
+    #[command(after_help = EXIT_CODES)]
+    Diff(DiffArgs),
+    /// Show which push brought each line of a resource
+    #[command(after_help = EXIT_CODES)]
+    Blame(BlameArgs),
     /// List the replicas of a control plane in Kubernetes: their proxies, and whether they hold the same objects
     #[command(after_help = EXIT_CODES)]
     Replicas(ProxiesArgs),

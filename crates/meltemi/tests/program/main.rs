@@ -11,6 +11,7 @@ mod check_inject;
 mod delivery;
 mod demo;
 mod explain;
+mod history;
 mod identity;
 mod injection;
 mod insight;
