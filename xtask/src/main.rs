@@ -9,6 +9,7 @@ mod cluster_tests;
 mod console;
 mod demo;
 mod differential;
+mod dist;
 mod fuzz;
 mod helm;
 mod image;
@@ -69,6 +70,8 @@ enum Command {
     Cluster(cluster::Args),
     /// Make a container image without a container engine, as an OCI archive
     Image(image::Args),
+    /// What a release consists of: archives of a static program, image, chart, SBOM, licences, checksums
+    Dist(dist::Args),
     /// The web console: build, check, test, screenshots
     #[command(subcommand)]
     Console(console::Args),
@@ -102,6 +105,7 @@ fn main() -> ExitCode {
             Err(error) => Err(error),
         },
         Command::Validation(args) => validation::run(&args),
+        Command::Dist(args) => dist::run(&args),
         Command::Console(args) => console::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Cluster(args) => cluster::run(&args),

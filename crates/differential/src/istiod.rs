@@ -19,7 +19,7 @@ use wire::google::protobuf::Any;
 
 const SECRETS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 /// istiod answers nothing where it has nothing.
-const WAIT: Duration = Duration::from_secs(3);
+const WAIT: Duration = Duration::from_millis(1500);
 const CLUSTERS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const QUIET: Duration = Duration::from_millis(30);
 

@@ -11,6 +11,7 @@ mod place;
 mod planes;
 mod pool;
 mod rate;
+mod record;
 mod report;
 mod run;
 mod shrink;
@@ -35,8 +36,14 @@ use crate::run::Run;
 #[command(name = "cargo xtask differential", bin_name = "cargo xtask differential")]
 struct Args {
     /// Which meshes: A..B, without B. A seed makes the same mesh again, until the corpus changes
-    #[arg(long, value_name = "A..B", value_parser = seeds)]
-    seeds: Range<u64>,
+    #[arg(long, value_name = "A..B", value_parser = seeds, required_unless_present = "case")]
+    seeds: Option<Range<u64>>,
+    /// Instead: cases of tests/parity, compared with what istiod answers now
+    #[arg(long, value_name = "CASE", conflicts_with = "seeds", num_args = 1..)]
+    case: Vec<String>,
+    /// With --case: write istiod's answers to the case
+    #[arg(long, requires = "case")]
+    record: bool,
     /// Rounds of edits of each mesh; it is compared after each
     #[arg(long, default_value_t = 2)]
     edits: usize,
@@ -65,14 +72,12 @@ fn seeds(text: &str) -> Result<Range<u64>> {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    match run(&args) {
-        Ok(report) => {
-            match args.output {
-                Output::Text => print!("{report}"),
-                Output::Json => println!("{:#}", report.json()),
-            }
-            ExitCode::from(u8::from(report.differs()))
-        }
+    let outcome = match &args.seeds {
+        Some(seeds) => meshes(&args, seeds.clone()),
+        None => cases(&args),
+    };
+    match outcome {
+        Ok(differs) => ExitCode::from(u8::from(differs)),
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::from(2)
@@ -80,12 +85,26 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: &Args) -> Result<Report> {
-    let corpus = Corpus::open()?;
+fn meshes(args: &Args, seeds: Range<u64>) -> Result<bool> {
     let listed = args.open.clone().unwrap_or_else(|| environment::repository().join("tests/differential/open.toml"));
-    let (open, pool) = (OpenList::read(&listed)?, Pool::open(&corpus)?);
+    let (open, pool) = (OpenList::read(&listed)?, Pool::open(&Corpus::open()?)?);
     let planes = Planes::start()?;
     let run =
         Run { planes, pool: &pool, open: &open, edits: args.edits, budget: args.shrink, report: Report::default() };
-    run.seeds(args.seeds.clone())
+    let report = run.seeds(seeds)?;
+    match args.output {
+        Output::Text => print!("{report}"),
+        Output::Json => println!("{:#}", report.json()),
+    }
+    Ok(report.differs())
+}
+
+fn cases(args: &Args) -> Result<bool> {
+    let corpus = Corpus::open()?;
+    let mut planes = Planes::start()?;
+    let mut differs = false;
+    for name in &args.case {
+        differs |= !record::case(&mut planes, &corpus.folder.join(name), args.record)?;
+    }
+    Ok(differs)
 }

@@ -25,13 +25,13 @@ impl Mesh {
     pub(crate) fn series(pool: &Pool, seed: u64, edits: usize) -> Vec<Mesh> {
         let mut random = Random::new(seed);
         let mut mesh = Mesh::crossed(pool, &mut random);
-        for _ in 0..random.below(3) {
+        for _ in 0..random.below(4) {
             let object = generated::object(&mut random);
             mesh.add(object);
         }
         let mut out = Vec::new();
         for _ in 0..=edits {
-            for _ in 0..=random.below(4) {
+            for _ in 0..2 + random.below(8) {
                 edit::apply(&mut mesh, pool, &mut random);
             }
             out.push(mesh.clone());

@@ -26,7 +26,7 @@ const MARKED: &str = "differential";
 const MARK_WAIT: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(400);
 /// istiod is asked until it gives the same answer so often, or Meltemi's.
-const STEADY: usize = 4;
+const STEADY: usize = 3;
 const ROUNDS: usize = 24;
 
 pub(crate) struct Planes {
@@ -44,6 +44,8 @@ pub(crate) struct Planes {
 /// What became of a mesh.
 pub(crate) struct Compared {
     pub(crate) found: Comparison,
+    /// istiod's answer.
+    pub(crate) theirs: ResponsesByProxy,
     /// Objects that the API server refused; neither control plane has them.
     pub(crate) refused: usize,
 }
@@ -89,7 +91,7 @@ impl Planes {
             seen = if last.as_ref() == Some(&theirs) { seen + 1 } else { 1 };
             let found = compare("mesh", &theirs, &self.ours(&proxies)?);
             if found.equal() || seen == STEADY {
-                return Ok(Compared { found, refused });
+                return Ok(Compared { found, theirs, refused });
             }
             last = Some(theirs);
             thread::sleep(PAUSE);
