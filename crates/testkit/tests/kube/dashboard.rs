@@ -123,7 +123,7 @@ fn received_events_are_counted(instance: &Instance) -> Result<()> {
         let of = |metric: &str| instance.metric(metric, &label);
         let (events, bytes) = (of("meltemi_watch_events_total")?, of("meltemi_watch_event_bytes_total")?);
         ensure!(events >= ROUNDS as f64 && bytes > 200.0 * events, "{kind}: {events} events, {bytes} bytes");
-        ensure!(of("meltemi_watch_delay_seconds_count")? == events, "{kind}: not every event told its time");
+        ensure!(of("meltemi_watch_delay_seconds_count")? == events, "{kind}: not every event has its time");
         // Up to a second each is the resolution.
         let late = of("meltemi_watch_delay_seconds_sum")? / events;
         ensure!(late < 30.0, "{kind}: {late} s on the average");

@@ -110,7 +110,7 @@ impl Reflector {
         let unreadable = |what: &str| WatchEnd::from(RequestError::Unreadable(what.to_owned()));
         match framing.read(self.resource.kind, event).map_err(|error| unreadable(&error))? {
             Event::Error(Status { code, reason, message }) => {
-                return Err(RequestError::Status { code, reason, message, retry_after: None }.into());
+                Err(RequestError::Status { code, reason, message, retry_after: None }.into())
             }
             Event::Bookmark(node) => {
                 let at =
