@@ -51,6 +51,23 @@ impl BytesDifference {
         bytes
     }
 
+    /// Triples of the lengths of a literal, the begin of a part of the base and its length; and the literals.
+    pub(crate) fn into_parts(self) -> (Vec<u32>, Vec<u8>) {
+        let splices = self.splices.iter().flat_map(|it| [it.literal, it.from, it.len]).collect();
+        (splices, self.literals.into())
+    }
+
+    /// `None`: these are not the parts of a difference from a base of this length.
+    pub(crate) fn from_parts(splices: &[u32], literals: Vec<u8>, base: usize) -> Option<BytesDifference> {
+        let (splices, rest) = splices.as_chunks::<3>();
+        let splices: Box<[Splice]> =
+            splices.iter().map(|&[literal, from, len]| Splice { literal, from, len }).collect();
+        let own: u64 = splices.iter().map(|it| u64::from(it.literal)).sum();
+        let is_inside = |it: &Splice| u64::from(it.from) + u64::from(it.len) <= base as u64;
+        let is_valid = rest.is_empty() && own == literals.len() as u64 && splices.iter().all(is_inside);
+        is_valid.then(|| BytesDifference { splices, literals: literals.into() })
+    }
+
     pub(crate) fn memory_bytes(&self) -> usize {
         size_of_val(&*self.splices) + self.literals.len()
     }
@@ -125,7 +142,12 @@ mod tests {
     fn check(base: &[u8], bytes: &[u8]) -> usize {
         let difference = BytesDifference::between(base, bytes).expect("it is short");
         assert!(difference.apply(base) == bytes, "{} and {} bytes", base.len(), bytes.len());
-        difference.memory_bytes()
+        let size = difference.memory_bytes();
+        let (splices, literals) = difference.into_parts();
+        let read = BytesDifference::from_parts(&splices, literals.clone(), base.len()).expect("its own parts");
+        assert!(read.apply(base) == bytes);
+        assert!(BytesDifference::from_parts(&[1, 0, 1], literals, 0).is_none(), "not of this base");
+        size
     }
 
     #[test]

@@ -6,9 +6,10 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
 use model::ProxyKind;
-use views::{LayerKey, LayerSnapshot, PushCause, PushRecord, RecordedChange, Records};
+use views::{ClassMove, LayerKey, LayerSnapshot, PushCause, PushRecord, RecordedChange, Records};
 use xds::{Resource, Seq, TypeUrl};
 
+use crate::file_writer::{FileWriter, JournalSink};
 use crate::past_proxies::{PastProxies, PastProxy};
 use crate::past_resource::PastResource;
 use crate::point::{Point, UnknownPoint, time_text};
@@ -44,6 +45,10 @@ pub struct ResourceHistory {
     seq: Seq,
     /// Roughly what was added since the limits were checked.
     unchecked: usize,
+    /// Layers that were read from files.
+    loaded_layers: u64,
+    /// `None`: nothing is written to a file.
+    file: Option<FileWriter>,
 }
 
 #[derive(Debug)]
@@ -91,6 +96,8 @@ impl ResourceHistory {
             layers: LayerSnapshot::default(),
             seq: 0,
             unchecked: 0,
+            loaded_layers: 0,
+            file: None,
         }
     }
 
@@ -98,12 +105,76 @@ impl ResourceHistory {
     pub fn record(&mut self, records: Records) {
         let Records { pushes, joined, layers, seq } = records;
         joined.iter().for_each(|class_move| self.proxies.add(class_move));
+        let mut unwritten: Vec<&ClassMove> = joined.iter().collect();
         for push in pushes {
+            self.write_stays(&mut unwritten, &push.before);
             self.record_push(push);
         }
+        self.write_stays(&mut unwritten, &layers);
         let previous = std::mem::replace(&mut self.layers, layers);
         self.end_layers(&previous, None, seq);
         self.seq = seq;
+    }
+
+    /// To the file: proxies whose layers are there.
+    fn write_stays(&mut self, moves: &mut Vec<&ClassMove>, layers: &LayerSnapshot) {
+        let Some(file) = &mut self.file else { return };
+        moves.retain(|it| {
+            let written = it.layers.iter().all(|key| file.layer(*key, layers));
+            if written {
+                file.stay(&it.proxy.id, &it.proxy.namespace, it.proxy.kind, it.since, it.layers);
+            }
+            !written
+        });
+    }
+
+    /// Writes what happens from now on to a file, after all that is in force. `None`: to none.
+    pub fn write_to(&mut self, sink: Option<JournalSink>, now: SystemTime) {
+        let Some(sink) = sink else { return self.file = None };
+        let mut file = FileWriter::new(sink, self.seq, now);
+        for (id, proxy) in self.proxies.iter() {
+            let Some(stay) = proxy.stays.last() else { continue };
+            let in_force = stay.layers.iter().all(|key| self.layers.contains(*key));
+            if in_force && stay.layers.iter().all(|key| file.layer(*key, &self.layers)) {
+                file.stay(id, &proxy.namespace, proxy.kind, stay.since.max(self.seq), stay.layers);
+            }
+        }
+        self.file = Some(file);
+    }
+
+    pub(crate) fn begin_at(&mut self, seq: Seq, at: SystemTime) {
+        if self.pushes.is_empty() {
+            self.begin = (seq, at);
+        }
+        self.seq = self.seq.max(seq);
+    }
+
+    pub(crate) fn add_loaded(&mut self, LoadedPush { seq, at, cause, groups }: LoadedPush) {
+        if self.pushes.back().is_some_and(|last| last.seq >= seq) {
+            return;
+        }
+        let group = |(changes, layers): (Vec<VersionChange>, Vec<LayerKey>)| LayerGroup {
+            changes: changes.into(),
+            layers: layers.into(),
+        };
+        let groups = groups.into_iter().map(group).collect();
+        self.pushes.push_back(PastPush { seq, at, cause, groups });
+        self.seq = self.seq.max(seq);
+    }
+
+    /// A key that no layer of this process has.
+    pub(crate) fn new_past_layer(&mut self) -> LayerKey {
+        self.loaded_layers += 1;
+        LayerKey::of_past(self.loaded_layers)
+    }
+
+    pub(crate) fn add_ended(&mut self, key: LayerKey, resources: Box<[Arc<PastResource>]>) {
+        resources.iter().for_each(|version| self.versions.add(version));
+        self.ended.insert(key, EndedLayer { seq: self.seq, resources });
+    }
+
+    pub(crate) fn proxies_mut(&mut self) -> &mut PastProxies {
+        &mut self.proxies
     }
 
     fn record_push(&mut self, push: PushRecord) {
@@ -114,6 +185,7 @@ impl ResourceHistory {
             groups.entry(addresses).or_insert_with(|| (changes, Vec::new())).1.push(key);
         }
         push.moved().iter().for_each(|class_move| self.proxies.add(class_move));
+        let moved = push.moved().to_vec();
         let previous = std::mem::take(&mut self.layers);
         self.end_layers(&previous, Some(&push.before), push.seq.saturating_sub(1));
         self.end_layers(&push.before, Some(&push.after), push.seq);
@@ -124,7 +196,12 @@ impl ResourceHistory {
         let push = PastPush { seq, at, cause, groups: groups.collect() };
         self.unchecked +=
             push.memory_bytes() + push.groups.iter().map(|group| group.changes.len() * ROUGHLY).sum::<usize>();
+        if let Some(file) = &mut self.file {
+            file.push(&push);
+        }
         self.pushes.push_back(push);
+        let layers = self.layers.clone();
+        self.write_stays(&mut moved.iter().collect(), &layers);
     }
 
     /// Keeps what was in the layers that are no more. `next`: `None` for those in force.
@@ -237,6 +314,15 @@ const DROPPED_SHARE: usize = 8;
 /// Of a version and its difference.
 const ROUGHLY: usize = 400;
 
+/// A push of a process before this one.
+pub(crate) struct LoadedPush {
+    pub(crate) seq: Seq,
+    pub(crate) at: SystemTime,
+    pub(crate) cause: PushCause,
+    /// What changed, and in which layers.
+    pub(crate) groups: Vec<(Vec<VersionChange>, Vec<LayerKey>)>,
+}
+
 type LayerGroupDraft = (Vec<VersionChange>, Vec<LayerKey>);
 type ChangeAddresses = [Option<usize>; 2];
 
@@ -264,6 +350,11 @@ impl PastPush {
         let mut known = HashSet::new();
         let all = self.groups.iter().flat_map(|group| &group.changes);
         all.filter(move |change| known.insert(change.addresses()))
+    }
+
+    /// What changed, and in which layers.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = (&[VersionChange], &[LayerKey])> {
+        self.groups.iter().map(|group| (&*group.changes, &*group.layers))
     }
 
     fn memory_bytes(&self) -> usize {
@@ -301,11 +392,23 @@ impl Versions {
             version.put_in_force(&resource);
             version
         });
-        let before = before.map(|resource| self.intern(kind, &resource));
+        let before = before.map(|resource| {
+            let version = self.intern(kind, &resource);
+            version.hold(&resource);
+            version
+        });
         if let (Some(before), Some(after)) = (&before, &after) {
             before.replaced_by(after);
         }
         VersionChange { before, after }
+    }
+
+    fn add(&mut self, version: &Arc<PastResource>) {
+        let key = (version.kind, version.name.clone(), version.version.clone());
+        let of_key = self.0.entry(key).or_default();
+        if !of_key.iter().filter_map(Weak::upgrade).any(|known| Arc::ptr_eq(&known, version)) {
+            of_key.push(Arc::downgrade(version));
+        }
     }
 
     fn drop_unused(&mut self) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::{Proxy, ProxyKind};
+use model::ProxyKind;
 use views::{ClassMove, LayerKey};
 use xds::Seq;
 
@@ -46,22 +46,30 @@ impl PastProxies {
         self.0.get(id)
     }
 
-    pub(crate) fn add(&mut self, ClassMove { proxy, layers, since, overtaken }: &ClassMove) {
-        let known = self.0.entry(proxy.id.clone()).or_insert_with(|| PastProxy::new(proxy));
-        if known.namespace != proxy.namespace || known.kind != proxy.kind {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &PastProxy)> {
+        self.0.iter()
+    }
+
+    pub(crate) fn add_stay(&mut self, id: Arc<str>, namespace: &Arc<str>, kind: ProxyKind, stay: ClassStay) {
+        let known = self.0.entry(id).or_insert_with(|| PastProxy::new(namespace, kind));
+        if known.namespace != *namespace || known.kind != kind {
             // Another proxy of this name.
-            *known = PastProxy::new(proxy);
+            *known = PastProxy::new(namespace, kind);
         }
-        if *overtaken {
-            known.stays.pop_if(|stay| stay.since + 1 >= *since);
-        }
-        let stay = ClassStay { since: *since, layers: *layers };
         if known.stays.last().is_some_and(|last| last.layers == stay.layers) {
             return;
         }
-        known.stays.retain(|other| other.since != *since);
-        let at = known.stays.partition_point(|other| other.since < *since);
+        known.stays.retain(|other| other.since != stay.since);
+        let at = known.stays.partition_point(|other| other.since < stay.since);
         known.stays.insert(at, stay);
+    }
+
+    pub(crate) fn add(&mut self, ClassMove { proxy, layers, since, overtaken }: &ClassMove) {
+        if *overtaken && let Some(known) = self.0.get_mut(&proxy.id) {
+            known.stays.pop_if(|stay| stay.since + 1 >= *since);
+        }
+        let stay = ClassStay { since: *since, layers: *layers };
+        self.add_stay(proxy.id.clone(), &proxy.namespace, proxy.kind, stay);
     }
 
     /// Forgets what was before `begin`, and proxies of whose layers nothing is known.
@@ -88,7 +96,7 @@ impl PastProxies {
 }
 
 impl PastProxy {
-    fn new(proxy: &Proxy) -> PastProxy {
-        PastProxy { namespace: proxy.namespace.clone(), kind: proxy.kind, stays: Vec::new() }
+    fn new(namespace: &Arc<str>, kind: ProxyKind) -> PastProxy {
+        PastProxy { namespace: namespace.clone(), kind, stays: Vec::new() }
     }
 }

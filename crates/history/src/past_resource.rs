@@ -10,6 +10,8 @@ use wire::google::protobuf::Any;
 use xds::{Resource, TypeUrl, Variant};
 
 use crate::bytes_difference::BytesDifference;
+use crate::file_format::SavedVersion;
+use crate::file_loader::SavedContent;
 
 /// So many versions may be stored as differences one from the other before one is stored whole.
 const MAX_CHAIN: u8 = 64;
@@ -42,6 +44,27 @@ enum Body {
         from: Arc<PastResource>,
         difference: Arc<BytesDifference>,
     },
+    /// In a file.
+    Saved(SavedContent),
+}
+
+/// A difference on the way to a whole version.
+enum DifferenceSource {
+    Memory(Arc<BytesDifference>),
+    /// Splices and literals.
+    File(Vec<u32>, Vec<u8>),
+}
+
+impl DifferenceSource {
+    /// `None`: the file is not what was written.
+    fn apply(self, base: &[u8]) -> Option<Vec<u8>> {
+        match self {
+            DifferenceSource::Memory(difference) => Some(difference.apply(base)),
+            DifferenceSource::File(splices, literals) => {
+                Some(BytesDifference::from_parts(&splices, literals, base.len())?.apply(base))
+            }
+        }
+    }
 }
 
 impl PastResource {
@@ -56,25 +79,46 @@ impl PastResource {
         }
     }
 
-    /// `None`: it does not decode.
+    /// From a file of a process before this one.
+    pub(crate) fn saved(kind: TypeUrl, saved: SavedVersion, content: SavedContent) -> PastResource {
+        PastResource {
+            kind,
+            name: saved.name.into(),
+            version: saved.version.into(),
+            made_from: saved.made_from.into_iter().map(Arc::from).collect(),
+            bytes: usize::try_from(saved.bytes).unwrap_or(0),
+            content: Mutex::new(Content { body: Body::Saved(content), chain: 0 }),
+        }
+    }
+
+    /// `None`: it does not decode, or is not stored: its file is gone, or it holds a secret.
     pub fn message(&self) -> Option<Any> {
         DiscoveryResponse::decode(&*self.entry()).ok()?.resources.pop()
     }
 
-    /// Its entry in a response.
-    fn entry(&self) -> Vec<u8> {
+    /// Its entry in a response. Empty: it is not stored.
+    pub(crate) fn entry(&self) -> Vec<u8> {
         let (mut differences, mut body) = (Vec::new(), self.content().body.clone());
         let mut bytes = loop {
-            match body {
+            body = match body {
                 Body::Whole(resource) => break resource.entry(Variant::Sotw).to_vec(),
                 Body::Difference { from, difference } => {
-                    differences.push(difference);
-                    body = from.content().body.clone();
+                    differences.push(DifferenceSource::Memory(difference));
+                    from.content().body.clone()
                 }
-            }
+                Body::Saved(content) => {
+                    let Some(SavedVersion { splices, content: literals, .. }) = content.version() else {
+                        return Vec::new();
+                    };
+                    let Some(base) = content.base() else { break literals };
+                    differences.push(DifferenceSource::File(splices, literals));
+                    base.content().body.clone()
+                }
+            };
         };
-        for difference in differences.iter().rev() {
-            bytes = difference.apply(&bytes);
+        for difference in differences.into_iter().rev() {
+            let Some(applied) = difference.apply(&bytes) else { return Vec::new() };
+            bytes = applied;
         }
         bytes
     }
@@ -83,6 +127,14 @@ impl PastResource {
     pub(crate) fn put_in_force(&self, resource: &Arc<Resource>) {
         let mut content = self.content();
         if !matches!(content.body, Body::Whole(_)) {
+            content.body = Body::Whole(resource.clone());
+        }
+    }
+
+    /// The server has the content at hand, so that the file is not needed any more.
+    pub(crate) fn hold(&self, resource: &Arc<Resource>) {
+        let mut content = self.content();
+        if matches!(content.body, Body::Saved(_)) {
             content.body = Body::Whole(resource.clone());
         }
     }
@@ -117,6 +169,7 @@ impl PastResource {
             Body::Whole(resource) if Arc::strong_count(resource) > 1 => 0,
             Body::Whole(resource) => resource.len(Variant::Delta) + size_of::<Resource>(),
             Body::Difference { difference, .. } => difference.memory_bytes() + size_of::<BytesDifference>(),
+            Body::Saved(_) => self.name.len() + self.version.len(),
         };
         size_of::<PastResource>() + texts + content
     }

@@ -1,7 +1,7 @@
 //! The journal over random changes of a mesh: the state after each push is restored as it was, in every order of events and within its limits.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use config::object::parse_documents;
@@ -105,6 +105,24 @@ fn route(namespace: &str, host: u64, seconds: u64) -> String {
     )
 }
 
+fn sink(file: &Arc<Mutex<Vec<u8>>>) -> history::JournalSink {
+    let file = file.clone();
+    Box::new(move |bytes| file.lock().expect("no panic").extend_from_slice(bytes))
+}
+
+/// What a process has that starts with these files.
+fn reloaded(files: &[Arc<Mutex<Vec<u8>>>]) -> Recorded {
+    let mut restarted = recorded(1 << 30);
+    for file in files {
+        let bytes = file.lock().expect("no panic").clone();
+        let (whole, read) = (bytes.clone(), move |place: std::ops::Range<u64>| {
+            bytes.get(place.start as usize..place.end as usize).map(<[u8]>::to_vec)
+        });
+        restarted.history.load(&whole, Arc::new(read));
+    }
+    restarted
+}
+
 /// A step of a sequence that only depends on its seed.
 fn next(state: &mut u64, below: u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -116,6 +134,8 @@ fn every_state_is_restored() {
     for seed in 0..8 {
         let mut random = seed;
         let mut mesh = recorded(1 << 30);
+        let files = [0, 1].map(|_| Arc::<Mutex<Vec<u8>>>::default());
+        mesh.history.write_to(Some(sink(&files[0])), SystemTime::now());
         let mut expected: Vec<(String, Seq, Held)> = Vec::new();
         let mut open: BTreeMap<String, Membership> = BTreeMap::new();
         for step in 0..60 {
@@ -135,17 +155,24 @@ fn every_state_is_restored() {
                 }
             }
             // Sometimes several at once.
+            if step == 40 {
+                mesh.record();
+                mesh.history.write_to(Some(sink(&files[1])), SystemTime::now());
+            }
             if next(&mut random, 3) > 0 || step == 59 {
                 let seq = mesh.record();
                 expected.extend(open.iter().map(|(proxy, membership)| (proxy.clone(), seq, held(membership))));
             }
         }
         assert!(expected.len() > 20, "{} states", expected.len());
+        let restarted = reloaded(&files);
         for (proxy, seq, state) in &expected {
             let last = expected.iter().rfind(|(other, at, _)| other == proxy && at == seq).map(|(.., state)| state);
+            let state = last.unwrap_or(state);
+            assert!(mesh.state(proxy, *seq).as_ref() == Ok(state), "seed {seed}, {proxy} after push {seq}");
             assert!(
-                mesh.state(proxy, *seq).as_ref() == Ok(last.unwrap_or(state)),
-                "seed {seed}, {proxy} after push {seq}"
+                restarted.state(proxy, *seq).as_ref() == Ok(state),
+                "restarted: seed {seed}, {proxy} after push {seq}"
             );
         }
     }
@@ -231,4 +258,24 @@ fn points_are_pushes_and_times() {
     let early = at(Point::Time(began - Duration::from_secs(1)));
     assert!(matches!(early, Err(UnknownPoint::TooOld { push: 0, .. })), "{early:?}");
     assert!(mesh.history.state("other.shop", first).is_none());
+}
+
+#[test]
+fn keys_are_not_written_to_files() {
+    let mut mesh = recorded(1 << 20);
+    let file = Arc::<Mutex<Vec<u8>>>::default();
+    mesh.history.write_to(Some(sink(&file)), SystemTime::now());
+    let _open = mesh.join("p", "shop");
+    mesh.put(&entry("shop", 1, 80));
+    mesh.record();
+    let secret = "{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {name: v1, namespace: shop},
+        spec: {hosts: [h1.example.com], http: [{directResponse: {status: 200, body: {string: '-----BEGIN PRIVATE KEY-----'}}}]}}";
+    mesh.put(secret);
+    let seq = mesh.record();
+    let bytes = file.lock().expect("no panic").clone();
+    assert!(!bytes.windows(11).any(|part| part == b"PRIVATE KEY"));
+    assert!(bytes.windows(10).any(|part| part == b"h1.example"));
+    let restarted = reloaded(&[file]);
+    let state = restarted.history.state("p.shop", seq).expect("the proxy is known").expect("recorded");
+    assert!(state[&(TypeUrl::Route, "80".into())].message().is_none(), "it is known, and its content is not");
 }

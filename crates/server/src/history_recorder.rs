@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use anyhow::Result;
 use history::ResourceHistory;
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
@@ -11,6 +12,7 @@ use tokio::time::timeout;
 use tracing::error;
 use views::Views;
 
+use crate::history_folder::HistoryFolder;
 use crate::settings::HistorySettings;
 
 /// How often the limits are checked without a push.
@@ -19,16 +21,26 @@ const INTERVAL: Duration = Duration::from_secs(10);
 pub struct HistoryRecorder {
     views: Arc<Views>,
     history: Mutex<ResourceHistory>,
+    /// `None`: it is in memory only.
+    folder: Option<HistoryFolder>,
     pushed: Notify,
 }
 
 impl HistoryRecorder {
     /// `None`: none is kept.
-    pub(crate) fn new(views: &Arc<Views>, settings: Option<HistorySettings>) -> Option<Arc<HistoryRecorder>> {
-        let HistorySettings { limits } = settings?;
+    pub(crate) fn new(views: &Arc<Views>, settings: Option<HistorySettings>) -> Result<Option<Arc<HistoryRecorder>>> {
+        let Some(settings) = settings else { return Ok(None) };
+        let mut history = ResourceHistory::new(settings.limits, SystemTime::now());
+        let folder = HistoryFolder::open(&settings)?;
+        if let Some(folder) = &folder {
+            folder.load(&mut history);
+            views.continue_after(history.seq());
+            folder.begin_file(&mut history);
+            history.trim(SystemTime::now());
+        }
         views.keep_records();
-        let history = Mutex::new(ResourceHistory::new(limits, SystemTime::now()));
-        Some(Arc::new(HistoryRecorder { views: views.clone(), history, pushed: Notify::new() }))
+        let history = Mutex::new(history);
+        Ok(Some(Arc::new(HistoryRecorder { views: views.clone(), history, folder, pushed: Notify::new() })))
     }
 
     /// There was a push.
@@ -46,6 +58,9 @@ impl HistoryRecorder {
                 if !pushed || history.is_trim_due() {
                     history.trim(SystemTime::now());
                 }
+                if let Some(folder) = recorder.folder.as_ref().filter(|folder| folder.is_file_full()) {
+                    folder.begin_file(&mut history);
+                }
             });
             if let Err(error) = recorded.await {
                 error!(%error, "the history of resources misses a push");
@@ -59,6 +74,9 @@ impl HistoryRecorder {
         let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(records) = self.views.take_records() {
             history.record(records);
+            if let Some(folder) = &self.folder {
+                folder.flush();
+            }
         }
         history
     }

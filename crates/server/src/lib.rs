@@ -11,6 +11,7 @@ mod debounce;
 mod folder;
 mod gateway_credentials;
 mod grpc_ports;
+mod history_folder;
 mod history_recorder;
 pub mod http_port;
 mod injection;

@@ -102,6 +102,10 @@ impl Running {
             () = grpc.drain() => {}
             () = stop.requested() => info!("drain interrupted by a second signal"),
         }
+        if let Some(history) = &state.history {
+            // What was not recorded yet.
+            drop(history.current());
+        }
         if let Some((handles, leadership)) = leader {
             drop(leadership);
             handles.end().await;

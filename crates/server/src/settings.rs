@@ -41,6 +41,16 @@ pub struct ServerSettings {
 pub struct HistorySettings {
     /// MELTEMI_HISTORY_BYTES, MELTEMI_HISTORY_AGE.
     pub limits: HistoryLimits,
+    /// `None`: the history is in memory only.
+    pub folder: Option<HistoryFolderSettings>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HistoryFolderSettings {
+    /// MELTEMI_HISTORY_DIR.
+    pub dir: PathBuf,
+    /// MELTEMI_HISTORY_DIR_BYTES.
+    pub bytes: u64,
 }
 
 #[derive(Debug, Default)]

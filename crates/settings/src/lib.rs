@@ -13,8 +13,8 @@ use ::admin::{AdminSettings, LogLevels};
 use anyhow::{Context, Result};
 use history::HistoryLimits;
 use server::settings::{
-    DebounceSettings, HistorySettings, JwksSettings, MeshSettings, PortSetting, PortSettings, ServerSettings,
-    SourceSettings, WebhookSettings,
+    DebounceSettings, HistoryFolderSettings, HistorySettings, JwksSettings, MeshSettings, PortSetting, PortSettings,
+    ServerSettings, SourceSettings, WebhookSettings,
 };
 use sources::jwks::{AddressFilter, Schedule};
 
@@ -232,7 +232,9 @@ fn stream_options(flags: &StreamFlags, env: &StreamEnv, ignored: &mut IgnoredVal
 fn history_settings(env: &HistoryEnv, ignored: &mut IgnoredValues) -> Option<HistorySettings> {
     let bytes = ignored.count("MELTEMI_HISTORY_BYTES", &env.bytes, HISTORY_BYTES);
     let age = ignored.duration("MELTEMI_HISTORY_AGE", &env.age, HISTORY_AGE);
-    (bytes > 0 && !age.is_zero()).then_some(HistorySettings { limits: HistoryLimits { bytes, age } })
+    let dir_bytes = ignored.number("MELTEMI_HISTORY_DIR_BYTES", &env.dir_bytes, HISTORY_DIR_BYTES);
+    let folder = env.dir.as_ref().map(|dir| HistoryFolderSettings { dir: dir.into(), bytes: dir_bytes });
+    (bytes > 0 && !age.is_zero()).then_some(HistorySettings { limits: HistoryLimits { bytes, age }, folder })
 }
 
 fn class_limits(env: &ClassEnv, ignored: &mut IgnoredValues) -> views::ClassLimits {
@@ -452,6 +454,8 @@ fn half_of_the_cpus() -> usize {
 const MOST_WORKERS: usize = 1024;
 /// Enough for a day of a busy mesh, little beside what a large one is served.
 const HISTORY_BYTES: usize = 32 << 20;
+/// With what is in force, which is in each file.
+const HISTORY_DIR_BYTES: u64 = 256 << 20;
 /// Until the change of yesterday is missed.
 const HISTORY_AGE: Duration = Duration::from_secs(24 * 3600);
 /// istiod's default of PILOT_DEBOUNCE_AFTER.

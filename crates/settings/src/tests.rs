@@ -70,7 +70,7 @@ fn limits_are_set_by_variables() {
             ..StreamEnv::default()
         },
         classes: ClassEnv { per_client: set("3"), total: set("4") },
-        history: HistoryEnv { bytes: set("0"), age: None },
+        history: HistoryEnv { bytes: set("0"), ..HistoryEnv::default() },
         memory_limit: set("2147483648"),
         webhook_client_ca: set("ca.pem"),
         webhook_reach: set("true"),
@@ -83,10 +83,13 @@ fn limits_are_set_by_variables() {
     assert!(limited.server.webhook.reach);
     assert_eq!(limited.server.history, None);
     assert_eq!((limited.server.webhook.client_ca, ignored.len()), (Some("ca.pem".into()), 0));
-    let env = HistoryEnv { bytes: set("1000"), age: set("90m") };
+    let env = HistoryEnv { bytes: set("1000"), age: set("90m"), dir: set("/history"), dir_bytes: set("7") };
     let (with_history, _) = settings(&[], &Env { history: env, ..Env::default() }).unwrap();
-    let limits = with_history.server.history.map(|history| (history.limits.bytes, history.limits.age.as_secs()));
+    let limits =
+        with_history.server.history.as_ref().map(|history| (history.limits.bytes, history.limits.age.as_secs()));
     assert_eq!(limits, Some((1000, 5400)));
+    let folder = with_history.server.history.and_then(|history| history.folder);
+    assert_eq!(folder, Some(HistoryFolderSettings { dir: "/history".into(), bytes: 7 }));
     let (_, ignored) = settings(&[], &Env { memory_limit: set("2Gi"), ..Env::default() }).unwrap();
     assert_eq!(ignored, [r#"MELTEMI_MEMORY_LIMIT="2Gi" cannot be read; None is used instead"#]);
 }

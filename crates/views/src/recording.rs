@@ -51,6 +51,16 @@ impl LayerKey {
         LayerKey(id << 2 | part as u64)
     }
 
+    /// Of no layer of this process.
+    pub fn of_past(number: u64) -> LayerKey {
+        LayerKey::new(3, number)
+    }
+
+    /// Unique in the process.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
     fn part(self) -> usize {
         (self.0 & 3) as usize
     }

@@ -209,6 +209,11 @@ impl Views {
         self.state().records.get_or_insert_default();
     }
 
+    /// Pushes have greater numbers than this one, which is of a process before. To be called before the first refresh.
+    pub fn continue_after(&self, seq: Seq) {
+        self.advance(seq);
+    }
+
     /// What happened since the last call, and what is in force after that. `None`: pushes are not recorded.
     pub fn take_records(&self) -> Option<Records> {
         let mut state = self.state();

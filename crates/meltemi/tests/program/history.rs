@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use testkit::ads::AdsClient;
 use testkit::wait::{DEADLINE, eventually_blocking};
 
-use crate::run::{Ran, SHOP, folder, path, run};
+use crate::run::{PROGRAM, Ran, SHOP, folder, path, run};
 use crate::serve::{Server, node};
 
 const LISTENER: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
@@ -143,4 +143,42 @@ async fn the_history_can_be_turned_off() {
     let mesh = Recorded::start(&[("MELTEMI_HISTORY_BYTES", "0")]).await;
     let ran = mesh.ask(&["history"]);
     assert!(ran.code == Some(2) && ran.stderr.contains("MELTEMI_HISTORY_BYTES is 0"), "{ran:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_history_in_a_folder_outlives_the_process() {
+    let kept = tempfile::tempdir().expect("a folder");
+    let dir = kept.path().join("history");
+    let env = [("MELTEMI_HISTORY_DIR", dir.to_str().expect("UTF-8"))];
+    let first = Recorded::start(&env).await;
+    let (one, two) = (first.set_timeout(7).to_string(), first.set_timeout(9).to_string());
+    // It is killed.
+    drop(first);
+    let second = Recorded::start(&env).await;
+    let three = second.set_timeout(11);
+    assert!(three > two.parse().expect("a number"), "numbers go on");
+    let numbers: Vec<String> = second.pushes().iter().map(|push| push["push"].to_string()).collect();
+    assert!(numbers.starts_with(&[one.clone(), two.clone()]), "{numbers:?}");
+    let rendered = |at: &str| second.ask(&["render", "--proxy", "cart-1.shop", "--type", "rds", "--at", at]).stdout;
+    assert!(
+        rendered(&one).contains("timeout: \"7s\"") && rendered(&two).contains("timeout: \"9s\""),
+        "{}",
+        rendered(&one)
+    );
+    let differs = second.ask(&["diff", "cart-1.shop", "--from", &one]);
+    assert!(differs.stdout.contains("route.timeout: \"7s\" -> \"11s\""), "{differs:?}");
+    let blamed = second.ask(&["blame", "cart-1.shop", "rds/80"]);
+    let line = blamed.stdout.lines().find(|line| line.contains("\"timeout\": \"11s\"")).expect("the timeout");
+    assert!(line.trim_start().starts_with(&three.to_string()), "{blamed:?}");
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_ends_the_program() {
+    let mesh = folder(&[("shop.yaml", SHOP)]);
+    let file = format!("{}/shop.yaml", path(&mesh));
+    let mut serve = std::process::Command::new(PROGRAM);
+    serve.args(["serve", "--config", path(&mesh)]).env_clear().env("MELTEMI_HISTORY_DIR", file);
+    let output = serve.output().expect("the program starts");
+    let why = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && why.contains("MELTEMI_HISTORY_DIR: cannot make the folder"), "{why}");
 }

@@ -60,6 +60,8 @@ pub struct ClusterEnv {
 pub struct HistoryEnv {
     pub bytes: Option<String>,
     pub age: Option<String>,
+    pub dir: Option<String>,
+    pub dir_bytes: Option<String>,
 }
 
 /// The variables of the debounce.
@@ -237,7 +239,12 @@ impl DebounceEnv {
 
 impl HistoryEnv {
     fn from_lookup(set: impl Fn(&str) -> Option<String>) -> HistoryEnv {
-        HistoryEnv { bytes: set("MELTEMI_HISTORY_BYTES"), age: set("MELTEMI_HISTORY_AGE") }
+        HistoryEnv {
+            bytes: set("MELTEMI_HISTORY_BYTES"),
+            age: set("MELTEMI_HISTORY_AGE"),
+            dir: set("MELTEMI_HISTORY_DIR"),
+            dir_bytes: set("MELTEMI_HISTORY_DIR_BYTES"),
+        }
     }
 }
 
