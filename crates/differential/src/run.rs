@@ -15,6 +15,8 @@ use crate::shrink::shrink;
 
 /// Differences of one mesh that are made smaller. Most have one cause.
 const SHRUNK: usize = 2;
+/// Differences of one mesh that are named at once.
+const SHOWN: usize = 3;
 /// New istiods that are asked about a mesh that differs.
 const RESTARTS: usize = 2;
 
@@ -60,6 +62,7 @@ impl Run<'_> {
         if left.is_empty() {
             return Ok(Verdict::Open);
         }
+        left.iter().take(SHOWN).for_each(|it| eprintln!("seed {seed}, round {round}: {it}"));
         let signatures: BTreeSet<String> = left.iter().map(signature).collect();
         if signatures.iter().any(|it| self.report.count_again(it)) {
             return Ok(Verdict::Different);
