@@ -28,7 +28,7 @@ const EDITED: [&str; 17] = [
     "WorkloadEntry",
 ];
 /// Fields that must fit to other objects, or that the API server refuses to change.
-const FIXED: [&str; 8] = [
+const FIXED: [&str; 9] = [
     "spec.clusterIP",
     "spec.clusterIPs",
     "spec.ipFamilies",
@@ -36,6 +36,7 @@ const FIXED: [&str; 8] = [
     "spec.type",
     "endpoints[].addresses",
     "endpoints[].targetRef",
+    "ports[].port",
     "metadata.labels.kubernetes.io/service-name",
 ];
 const NAMESPACES: [&str; 4] = ["shop", "bank", "outside", "istio-system"];
