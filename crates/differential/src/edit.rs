@@ -51,6 +51,9 @@ pub(crate) fn apply(mesh: &mut Mesh, pool: &Pool, random: &mut Random) {
         let whole = random.below(100);
         if edited.is_empty() || whole < 8 {
             let from = &pool.cases[random.below(pool.cases.len())].objects;
+            if from.is_empty() {
+                continue;
+            }
             let object = random.pick(from);
             let before = mesh.objects.len();
             mesh.add(object);
