@@ -28,7 +28,7 @@ const EDITED: [&str; 17] = [
     "WorkloadEntry",
 ];
 /// Fields that must fit to other objects, or that the API server refuses to change.
-const FIXED: [&str; 8] = [
+const FIXED: [&str; 9] = [
     "spec.clusterIP",
     "spec.clusterIPs",
     "spec.ipFamilies",
@@ -36,6 +36,7 @@ const FIXED: [&str; 8] = [
     "spec.type",
     "endpoints[].addresses",
     "endpoints[].targetRef",
+    "ports[].port",
     "metadata.labels.kubernetes.io/service-name",
 ];
 const NAMESPACES: [&str; 4] = ["shop", "bank", "outside", "istio-system"];
@@ -50,6 +51,9 @@ pub(crate) fn apply(mesh: &mut Mesh, pool: &Pool, random: &mut Random) {
         let whole = random.below(100);
         if edited.is_empty() || whole < 8 {
             let from = &pool.cases[random.below(pool.cases.len())].objects;
+            if from.is_empty() {
+                continue;
+            }
             let object = random.pick(from);
             let before = mesh.objects.len();
             mesh.add(object);

@@ -4,7 +4,10 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
-use testkit::parity::ResourceDifference;
+use serde_json::Value;
+use testkit::parity::{Comparison, ResourceDifference};
+
+use crate::mesh::Mesh;
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
@@ -23,6 +26,9 @@ struct OpenDifference {
     resource: String,
     /// The place and what differs, positions in lists left out; `*` stands for any text.
     what: String,
+    /// Texts of which the mesh's objects have one; none: any mesh.
+    #[serde(default)]
+    needs: Vec<String>,
     reason: String,
 }
 
@@ -36,13 +42,29 @@ impl OpenList {
         toml::from_str(&text).with_context(|| file.display().to_string())
     }
 
+    /// What of it may occur in this mesh.
+    pub(crate) fn in_mesh(&self, mesh: &Mesh) -> OpenHere<'_> {
+        let text = Value::from(mesh.objects.clone()).to_string();
+        let may = |it: &&OpenDifference| it.needs.is_empty() || it.needs.iter().any(|needed| text.contains(needed));
+        OpenHere(self.entries.iter().filter(may).collect())
+    }
+}
+
+/// The entries that hold for one mesh.
+pub(crate) struct OpenHere<'a>(Vec<&'a OpenDifference>);
+
+impl<'a> OpenHere<'a> {
     /// Why it is open. `None`: nobody knows it.
-    pub(crate) fn reason(&self, found: &ResourceDifference) -> Option<&str> {
+    pub(crate) fn reason(&self, found: &ResourceDifference) -> Option<&'a str> {
         let what = without_positions(&found.what);
-        let fits = |it: &&OpenDifference| {
+        let fits = |it: &&&OpenDifference| {
             it.r#type == found.kind && matches(&it.resource, &found.name) && matches(&it.what, &what)
         };
-        self.entries.iter().find(fits).map(|it| it.reason.as_str())
+        self.0.iter().find(fits).map(|it| it.reason.as_str())
+    }
+
+    pub(crate) fn unlisted(&self, found: &Comparison) -> Vec<ResourceDifference> {
+        found.differences.iter().filter(|it| self.reason(it).is_none()).cloned().collect()
     }
 }
 
@@ -98,13 +120,23 @@ mod tests {
 
     #[test]
     fn an_entry_names_type_resource_and_place() {
-        let list: OpenList =
-            toml::from_str("[[open]]\ntype = 'RDS'\nwhat = '.virtualHosts[].domains*'\nreason = 'chance'\n").unwrap();
+        let text = "[[open]]\ntype = 'RDS'\nwhat = '.virtualHosts[].domains*'\nreason = 'chance'\n";
+        let list: OpenList = toml::from_str(text).unwrap();
+        let list = list.in_mesh(&Mesh { objects: Vec::new(), proxies: Vec::new() });
         assert_eq!(list.reason(&difference(".virtualHosts[12].domains: 2 items, want 1")), Some("chance"));
         assert_eq!(list.reason(&difference(".virtualHosts[12].routes: 2 items, want 1")), None);
         let other =
             ResourceDifference { kind: "LDS".to_owned(), ..difference(".virtualHosts[12].domains[0]: 1, want 2") };
         assert_eq!(list.reason(&other), None);
+    }
+
+    #[test]
+    fn an_entry_may_need_something_in_the_mesh() {
+        let text = "[[open]]\ntype = 'RDS'\nwhat = '*'\nneeds = ['meshNetworks']\nreason = 'networks'\n";
+        let list: OpenList = toml::from_str(text).unwrap();
+        let mesh = |key: &str| Mesh { objects: vec![serde_json::json!({ "data": { key: "" } })], proxies: Vec::new() };
+        assert_eq!(list.in_mesh(&mesh("mesh")).reason(&difference("not sent")), None);
+        assert_eq!(list.in_mesh(&mesh("meshNetworks")).reason(&difference("not sent")), Some("networks"));
     }
 
     #[test]

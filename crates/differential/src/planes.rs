@@ -24,6 +24,8 @@ const ENTRIES: &str = "/apis/networking.istio.io/v1/serviceentries";
 const MARKED: &str = "differential";
 /// A mesh config can hide the mark from istiod.
 const MARK_WAIT: Duration = Duration::from_secs(2);
+/// From the last write of a step until istiod has read it, usually.
+const STEP: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_millis(400);
 /// istiod is asked until it gives the same answer so often, or Meltemi's.
 const STEADY: usize = 3;
@@ -142,10 +144,12 @@ impl Planes {
             self.runtime.block_on(requests.collect::<Vec<_>>()).into_iter().collect::<Result<()>>()?;
         }
         let fresh = wanted.into_values().filter(|object| !self.held.contains_key(&key(object)));
-        let (first, then): (Vec<&Value>, Vec<&Value>) = fresh.partition(|it| matches!(kind(it), "Namespace" | "Node"));
+        let mut steps = [Vec::new(), Vec::new(), Vec::new()];
+        fresh.for_each(|object| steps[creation_step(object)].push(object));
         let mut refused = 0;
-        for part in [first, then] {
-            refused += self.create(&part);
+        for step in steps.iter().filter(|step| !step.is_empty()) {
+            refused += self.create(step);
+            thread::sleep(STEP);
         }
         Ok(refused)
     }
@@ -183,6 +187,15 @@ impl Planes {
             self.istiod.check()?;
             Err(error)
         })
+    }
+}
+
+/// istiod's answer depends on the order in which it reads objects that belong together; this is the usual one.
+fn creation_step(object: &Value) -> usize {
+    match kind(object) {
+        "Namespace" | "Node" => 0,
+        "Pod" | "Service" => 1,
+        _ => 2,
     }
 }
 

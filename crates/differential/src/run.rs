@@ -15,6 +15,8 @@ use crate::shrink::shrink;
 
 /// Differences of one mesh that are made smaller. Most have one cause.
 const SHRUNK: usize = 2;
+/// Differences of one mesh that are named at once.
+const SHOWN: usize = 3;
 /// New istiods that are asked about a mesh that differs.
 const RESTARTS: usize = 2;
 
@@ -55,11 +57,13 @@ impl Run<'_> {
         if found.equal() {
             return Ok(Verdict::Equal);
         }
-        let mut left = self.unlisted(&found);
-        self.report.open.extend_counts(found.differences.iter().filter_map(|it| self.open.reason(it)));
+        let open = self.open.in_mesh(mesh);
+        let mut left = open.unlisted(&found);
+        self.report.open.extend_counts(found.differences.iter().filter_map(|it| open.reason(it)));
         if left.is_empty() {
             return Ok(Verdict::Open);
         }
+        left.iter().take(SHOWN).for_each(|it| eprintln!("seed {seed}, round {round}: {it}"));
         let signatures: BTreeSet<String> = left.iter().map(signature).collect();
         if signatures.iter().any(|it| self.report.count_again(it)) {
             return Ok(Verdict::Different);
@@ -85,8 +89,9 @@ impl Run<'_> {
     /// What istiod had before can show in its answer, such as service accounts of endpoints that are gone, and so can the order in which it
     /// reads objects when it starts. So several new ones are asked, and the answer with the fewest differences counts.
     fn without_past(&mut self, mesh: &Mesh, mut best: Comparison) -> Result<Comparison> {
+        let open = self.open.in_mesh(mesh);
         for _ in 0..RESTARTS {
-            if self.unlisted(&best).is_empty() {
+            if open.unlisted(&best).is_empty() {
                 break;
             }
             self.planes.restart_istiod()?;
@@ -120,8 +125,8 @@ impl Run<'_> {
                     planes.restart_istiod()?;
                     return Ok(false);
                 };
-                let mut differences = compared.found.differences.iter();
-                Ok(compared.refused == 0 && differences.any(|it| open.reason(it).is_none() && signature(it) == wanted))
+                let unlisted = open.in_mesh(mesh).unlisted(&compared.found);
+                Ok(compared.refused == 0 && unlisted.iter().any(|it| signature(it) == wanted))
             };
             let shown = once(planes)?;
             if !shown || !careful {
@@ -133,7 +138,7 @@ impl Run<'_> {
         let small = shrink(start, self.budget, &mut shows)?;
         self.planes.restart_istiod()?;
         let found = self.planes.compare(&small)?.found;
-        let signatures: BTreeSet<String> = self.unlisted(&found).iter().map(signature).collect();
+        let signatures: BTreeSet<String> = self.open.in_mesh(&small).unlisted(&found).iter().map(signature).collect();
         if !signatures.contains(&wanted) {
             return Ok(None);
         }
@@ -146,9 +151,5 @@ impl Run<'_> {
             objects: small.objects,
             proxies: small.proxies,
         }))
-    }
-
-    fn unlisted(&self, found: &Comparison) -> Vec<ResourceDifference> {
-        found.differences.iter().filter(|it| self.open.reason(it).is_none()).cloned().collect()
     }
 }

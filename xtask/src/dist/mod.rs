@@ -5,7 +5,8 @@ mod licences;
 mod packages;
 mod sbom;
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -95,8 +96,10 @@ fn archive(target: Target, program: &Path, licences: &str, output: &Path) -> Res
 
 fn image(target: Target, program: &Path, output: &Path) -> Result<()> {
     let image = Which::Meltemi.image(&format!("meltemi:{VERSION}"), program)?;
-    write(&[image], &output.join(format!("meltemi-{VERSION}-oci-{}.tar", target.architecture())))?;
-    Ok(())
+    let archive = output.join(format!("meltemi-{VERSION}-oci-{}.tar", target.architecture()));
+    write(&[image], &archive)?;
+    // It was a temporary file, which only its owner may read.
+    fs::set_permissions(&archive, Permissions::from_mode(0o644)).context("let everybody read the image")
 }
 
 fn chart(output: &Path) -> Result<()> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use config::mesh::InboundTrafficMode;
-use model::{InboundTarget, IngressListener, MergedDestinationRule, Mesh, Placement, Protocol, Service};
+use model::{InboundTarget, IngressListener, MergedDestinationRule, Mesh, Placement, Protocol, Resolution, Service};
 use wire::envoy::config::cluster::v3::{
     Cluster,
     cluster::{ClusterDiscoveryType, CommonLbConfig, DiscoveryType, LbPolicy},
@@ -123,10 +123,13 @@ impl<'a> InboundPort<'a> {
         let mut draft = Draft {
             cluster: Cluster {
                 common_lb_config: Some(CommonLbConfig::default()),
-                // A MESH_EXTERNAL ServiceEntry is not listed, even if a workload of the mesh backs it.
+                // Services outside of the mesh are not listed, even if a workload of the mesh backs them: a MESH_EXTERNAL ServiceEntry, or an
+                // ExternalName service whose slice names it.
                 metadata: self
                     .service
-                    .filter(|target| !target.service.external)
+                    .filter(|target| {
+                        !target.service.external && !matches!(target.service.resolution, Resolution::Alias(_))
+                    })
                     .map(|_| settings::service_metadata(named)),
                 ..settings::base(mesh, ClusterName::Inbound { port: self.number }.text())
             },
