@@ -8,11 +8,12 @@ mod cluster;
 mod cluster_tests;
 mod console;
 mod demo;
+mod differential;
+mod dist;
 mod fuzz;
 mod helm;
 mod image;
 mod parity;
-mod port;
 mod progress;
 mod project;
 mod reference;
@@ -38,7 +39,7 @@ struct Args {
 enum Command {
     /// Fetch Envoy and the Python packages of the tests into the cache folder
     Setup {
-        /// Build istiod, its agent and kube-apiserver instead, for `bench --reference` and `test --reference` (needs Go; about ten minutes)
+        /// Build istiod, its agent and kube-apiserver instead, for `bench --reference` (needs Go; about ten minutes)
         #[arg(long)]
         reference: bool,
     },
@@ -48,11 +49,8 @@ enum Command {
     Tidy,
     /// Run what CI runs: setup, check, all tests, parity corpus, Envoy loads, demo
     Test {
-        /// Only what needs Istio's own agent (see `cargo xtask setup --reference`)
-        #[arg(long)]
-        reference: bool,
         /// Only what needs real pods, all of it: on a node that is started for it (root on Linux; sets it up first)
-        #[arg(long, conflicts_with = "reference")]
+        #[arg(long)]
         cluster: bool,
         /// With --cluster: a cluster that is there, and has the images (cargo xtask image) as docker.io/library/{meltemi,proxyv2,app}:local
         #[arg(long, value_name = "FILE", requires = "cluster")]
@@ -64,18 +62,22 @@ enum Command {
     Validation(validation::Args),
     /// Run the parity corpus, or the named cases
     Parity(parity::Args),
+    /// Compare with a real istiod on random meshes: the rate of equal ones, and every difference on a small mesh
+    Differential(differential::Args),
     /// Run a demo mesh of three services with real Envoys on this machine
     Demo(demo::Args),
     /// A real Kubernetes node on this machine: kubelet, containerd, real pods (root on Linux)
     Cluster(cluster::Args),
     /// Make a container image without a container engine, as an OCI archive
     Image(image::Args),
+    /// What a release consists of: archives of a static program, image, chart, SBOM, licences, checksums
+    Dist(dist::Args),
     /// The web console: build, check, test, screenshots
     #[command(subcommand)]
     Console(console::Args),
     /// The program of applications in tests and in the demo
     #[command(hide = true)]
-    App(demo::app::Args),
+    App(shop::app::AppArgs),
     /// Fuzz one target for a while, guided by coverage; fails if anything panics, takes too long or differs from the reference
     Fuzz(fuzz::Args),
     /// Benchmark pushes with a swarm of simulated proxies: convergence, CPU, memory; with --reference beside istiod
@@ -94,17 +96,21 @@ fn main() -> ExitCode {
         Command::Setup { reference: true } => reference::setup(),
         Command::Check => check::run(),
         Command::Tidy => tidy::run(),
-        Command::Test { reference: true, .. } => test::reference(),
-        Command::Test { cluster: true, kubeconfig, .. } => cluster_tests::run(kubeconfig.as_deref()),
+        Command::Test { cluster: true, kubeconfig } => cluster_tests::run(kubeconfig.as_deref()),
         Command::Test { .. } => test::run(),
         Command::Bless => bless::run(),
         Command::Parity(args) => parity::run(&args),
+        Command::Differential(args) => match differential::run(&args) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
         Command::Validation(args) => validation::run(&args),
+        Command::Dist(args) => dist::run(&args),
         Command::Console(args) => console::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Cluster(args) => cluster::run(&args),
         Command::Image(args) => image::run(&args),
-        Command::App(args) => demo::app::run(&args),
+        Command::App(args) => shop::app::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Csrs(args) => bench::csrs::run(&args),

@@ -50,18 +50,6 @@ impl Reference {
         }
     }
 
-    /// The folder, if it has Istio's agent.
-    pub(crate) fn with_agent() -> Result<PathBuf> {
-        let reference = Reference::find()?;
-        if !reference.program(AGENT).exists() || !reference.dir.join(TEMPLATE).exists() {
-            bail!(
-                "{} has no bin/{AGENT} or no {TEMPLATE}; run `cargo xtask setup --reference`",
-                reference.dir.display()
-            );
-        }
-        Ok(reference.dir)
-    }
-
     pub(crate) fn program(&self, name: &str) -> PathBuf {
         self.dir.join("bin").join(name)
     }
@@ -131,7 +119,7 @@ pub(crate) fn built_agent() -> Result<Option<(PathBuf, PathBuf)>> {
     Ok(Some(found).filter(|(agent, template)| agent.exists() && template.exists()))
 }
 
-/// Istio's agent and the template of its bootstrap, for images of sidecars: built if they are missing, with the flags of istioctl, with which
+/// Istio's agent and the template of its bootstrap, for its test and for images of sidecars: built if they are missing, with the flags of istioctl, with which
 /// it shares most packages.
 pub(crate) fn agent() -> Result<(PathBuf, PathBuf)> {
     if let Some(built) = built_agent()? {

@@ -39,6 +39,7 @@ pub(crate) fn run() -> Result<Tools> {
     api_server();
     chart_tools(&tools);
     istioctl();
+    agent();
     h2spec();
     println!("envoy   {}", tools.envoy.display());
     println!("python  {}", tools.python.display());
@@ -63,6 +64,13 @@ pub(crate) fn chart_tools(tools: &Tools) {
 pub(crate) fn istioctl() {
     if let Err(error) = reference::istioctl() {
         eprintln!("setup: no istioctl for the tests: {error:#}");
+    }
+}
+
+/// Istio's agent. Without Go it cannot be had, and the test that needs it says so.
+pub(crate) fn agent() {
+    if let Err(error) = reference::agent() {
+        eprintln!("setup: no pilot-agent for the tests: {error:#}");
     }
 }
 

@@ -9,7 +9,6 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::progress::{self, elapsed};
-use crate::reference::Reference;
 use crate::{check, cluster_tests, console, demo, project, setup};
 
 pub(crate) fn run() -> Result<()> {
@@ -18,6 +17,7 @@ pub(crate) fn run() -> Result<()> {
     setup::api_server();
     setup::chart_tools(&tools);
     setup::istioctl();
+    setup::agent();
     setup::h2spec();
     let mut failures = Vec::new();
     let mut stage = |name: &'static str, outcome: Result<()>| match outcome {
@@ -77,17 +77,6 @@ fn loom() -> Result<()> {
     command.env("RUSTFLAGS", format!("{flags} --cfg loom").trim());
     command.env("CARGO_TARGET_DIR", project::target().join("loom"));
     progress::step("loom model of the ready queue", &mut command)
-}
-
-/// Tests that are ignored elsewhere because Istio's programs take minutes to build.
-pub(crate) fn reference() -> Result<()> {
-    setup::tools()?;
-    let folder = Reference::with_agent()?;
-    let mut command =
-        project::cargo(["test", "--package", "testkit", "--test", "pilot_agent", "--", "--ignored", "--nocapture"]);
-    let status = command.env("MELTEMI_REFERENCE", folder).status()?;
-    ensure!(status.success(), "the tests with Istio's programs failed");
-    Ok(())
 }
 
 fn tests(results: &mut Results, notices: &mut Notices) -> Result<()> {

@@ -144,11 +144,14 @@ fn version(resource: &Resource) -> &str {
 /// The messages in one encoded entry: one, or none if it does not decode. Secrets are redacted in all of them: an EnvoyFilter can put a key
 /// into a cluster or listener.
 pub(crate) fn decode(resource: &Resource) -> impl Iterator<Item = Value> {
-    messages(resource.entry(Variant::Sotw)).into_iter().map(|any| {
-        let mut decoded = wire::json::to_value(&any);
-        redact(&mut decoded);
-        decoded
-    })
+    messages(resource.entry(Variant::Sotw)).into_iter().map(|any| redacted(&any))
+}
+
+/// The message without secrets.
+pub(crate) fn redacted(any: &Any) -> Value {
+    let mut decoded = wire::json::to_value(any);
+    redact(&mut decoded);
+    decoded
 }
 
 /// What an entry of a response holds.

@@ -15,7 +15,9 @@ use crate::actions::Action;
 use crate::config_dump::{self, Endpoints};
 use crate::page::Page;
 use crate::state::AdminState;
-use crate::{connections, envoy_filters, explain, explain_request, memory, pushes, registry, watches};
+use crate::{
+    connections, envoy_filters, explain, explain_request, memory, pushes, registry, resource_history, watches,
+};
 
 pub(crate) struct PageRequest<'a> {
     pub(crate) name: &'a str,
@@ -25,7 +27,7 @@ pub(crate) struct PageRequest<'a> {
 }
 
 /// The name and content of each page.
-pub(crate) const PAGES: [(&str, &str); 44] = [
+pub(crate) const PAGES: [(&str, &str); 48] = [
     ("adsz", "connected proxies and what each watches"),
     ("ambientz", "workloads, services and policies of ambient mode, which this version does not have"),
     ("authorizationz", "authorization policies by namespace"),
@@ -60,6 +62,16 @@ pub(crate) const PAGES: [(&str, &str); 44] = [
         "facts about the mesh for `meltemi doctor`; ?use=NAMESPACE/HOST,.. are observed calls, ?namespace= limits them",
     ),
     ("force_disconnect", "closes the stream of one proxy, if UNSAFE_ENABLE_ADMIN_ENDPOINTS is set; POST, ?proxyID="),
+    ("history", "recorded pushes: cause, resources; ?proxyID= for what changed for one proxy, ?after= an id"),
+    (
+        "history/blame",
+        "the push that brought each line of a resource, for `meltemi blame`; ?proxyID=, &resource=TYPE/NAME",
+    ),
+    ("history/config", "what a proxy had, for `meltemi render --at`; ?proxyID=, &at= a push or a time, &types="),
+    (
+        "history/diff",
+        "what differs for a proxy between two pushes or times, for `meltemi diff`; ?proxyID=, &from=, &to=",
+    ),
     ("inject", "injection templates in use, and what is wrong with the injector's ConfigMap"),
     ("instancesz", "services that select each connected proxy"),
     ("krtz", "number of objects of each kind"),
@@ -94,8 +106,20 @@ pub(crate) const PAGES: [(&str, &str); 44] = [
 ];
 
 /// Pages that a tenant may read about its own proxies.
-const FOR_TENANTS: [&str; 8] =
-    ["config_dump", "edsz", "ndsz", "object_acks", "plan", "explain/proxy", "explain/object", "nacks"];
+const FOR_TENANTS: [&str; 12] = [
+    "config_dump",
+    "edsz",
+    "ndsz",
+    "object_acks",
+    "plan",
+    "explain/proxy",
+    "explain/object",
+    "nacks",
+    "history",
+    "history/blame",
+    "history/config",
+    "history/diff",
+];
 
 /// From this many streams on, `syncz` is cached for `SYNCZ_CACHE`: tools poll it.
 const CACHED_FROM: usize = 1000;
@@ -181,6 +205,10 @@ fn read(state: &AdminState, request: &PageRequest<'_>) -> Page {
         "explain/proxy" => explain::proxy(state, request),
         "explain/request" => explain_request::page(state, request.parameters, pretty),
         "nacks" => explain::nacks(state, request),
+        "history" => resource_history::list(state, request),
+        "history/blame" => resource_history::blame(state, request),
+        "history/config" => resource_history::config(state, request),
+        "history/diff" => resource_history::difference(state, request),
         "facts" => facts(state, request, pretty),
         "replicas" => Page::json(pretty, &state.server.replicas.get().map(|it| it.statuses()).unwrap_or_default()),
         "replica_access" => Page::json(pretty, &replica_access(state)),

@@ -14,6 +14,7 @@ use xds::{Changes, Connection, TypeUrl, Variant, WatchInfo};
 use crate::connections::time;
 use crate::debug_pages::PageRequest;
 use crate::page::Page;
+use crate::resource_history;
 use crate::state::AdminState;
 
 /// A rejection, which several proxies may share.
@@ -59,6 +60,12 @@ pub(crate) fn proxy(state: &AdminState, request: &PageRequest<'_>) -> Page {
         let usage = "say which proxy, such as /debug/explain/proxy?proxyID=cart-1.shop&resource=CDS/NAME\n";
         return Page::text(StatusCode::BAD_REQUEST, usage);
     };
+    if request.parameters.contains_key("at") {
+        return match request.parameters.get("resource") {
+            Some(resource) => resource_history::past_resource(state, request, resource),
+            None => resource_history::past_proxy(state, request),
+        };
+    }
     let Some(connection) = configured(state, wanted) else { return Page::json(pretty, &serde_json::Value::Null) };
     if !request.access.sees(&connection.proxy.namespace) {
         return Page::text(StatusCode::FORBIDDEN, "this proxy belongs to another namespace than yours\n");
@@ -71,8 +78,7 @@ pub(crate) fn proxy(state: &AdminState, request: &PageRequest<'_>) -> Page {
         return Page::json(pretty, &explained);
     };
     let Some((kind, name)) = named_resource(resource) else {
-        let why = "resource: write it as TYPE/NAME; the types are cds, eds, lds, rds, ecds, nds\n";
-        return Page::text(StatusCode::BAD_REQUEST, why);
+        return wrong_resource();
     };
     match provenance::explain_resource(&mesh, proxy, kind, name, &|_, _| None) {
         Some(explained) => {
@@ -323,9 +329,14 @@ fn is_asked(watched: &WatchInfo, name: &str) -> bool {
     watched.wildcard || watched.names.contains(name)
 }
 
-fn named_resource(text: &str) -> Option<(TypeUrl, &str)> {
+pub(crate) fn named_resource(text: &str) -> Option<(TypeUrl, &str)> {
     let (kind, name) = text.split_once('/')?;
     Some((provenance::resource_type(kind)?, name))
+}
+
+pub(crate) fn wrong_resource() -> Page {
+    let why = "resource: write it as TYPE/NAME; the types are cds, eds, lds, rds, ecds, nds\n";
+    Page::text(StatusCode::BAD_REQUEST, why)
 }
 
 fn mesh(state: &AdminState) -> Option<Arc<Mesh>> {

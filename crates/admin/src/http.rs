@@ -10,8 +10,8 @@ use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use server::http_port::{self, HttpConnection, HttpLimits, TrackedStream};
-use tokio::net::TcpListener;
 use tracing::debug;
+use xds::PortListener;
 
 /// The address of the client; in the extensions of every request.
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +45,7 @@ const MAX_HEAD: usize = 64 << 10;
 const MAX_BODY: usize = 4 << 10;
 
 /// Serves until the task is dropped.
-pub async fn serve(listener: TcpListener, router: Router) {
+pub async fn serve(listener: impl Into<PortListener>, router: Router) {
     let router = router.layer(DefaultBodyLimit::max(MAX_BODY));
     http_port::serve(listener, LIMITS, |stream, connection| serve_connection(stream, connection, router.clone())).await;
 }

@@ -25,6 +25,7 @@ mod plan;
 mod proxy_status;
 mod pushes;
 mod registry;
+mod resource_history;
 mod routes;
 mod settings;
 mod state;
@@ -43,6 +44,10 @@ pub use plan::{
 };
 pub use proxy_status::{ProxyStatus, SyncState, TypeStatus};
 pub use pushes::PushStatus;
+pub use resource_history::{
+    BlamedText, HistoryDifference, HistoryPush, HistoryReport, PastConfig, PastResourceReport, PushSummary,
+    ResourceBlame, ResourceEvent,
+};
 pub use routes::{for_loopback, monitoring, readiness};
 pub use settings::{AdminAccount, AdminSettings};
 pub use state::AdminState;

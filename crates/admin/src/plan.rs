@@ -19,6 +19,7 @@ use xds::{Resource, TypeUrl, Variant};
 
 use crate::config_dump;
 pub use difference::FieldChange;
+pub(crate) use difference::field_changes;
 pub use requests::{RequestChange, RequestEffect};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -331,7 +332,7 @@ fn message(resource: &Resource) -> Option<Value> {
 impl ResourceChange {
     fn new(change: &PlannedChange, old: Option<&Value>, new: Option<Value>, detail: PlanDetail) -> ResourceChange {
         let mut fields = match (old, &new) {
-            (Some(old), Some(new)) => difference::field_changes(old, new),
+            (Some(old), Some(new)) => field_changes(old, new),
             _ => Vec::new(),
         };
         let more_fields = fields.len().saturating_sub(detail.fields);

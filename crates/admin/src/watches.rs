@@ -1,12 +1,13 @@
 //! The health of the watches of the API server: the page `/debug/watches` and its metrics.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use prometheus::core::{Collector, Desc};
-use prometheus::proto::MetricFamily;
+use prometheus::proto::{Bucket, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 use prometheus::{GaugeVec, IntCounterVec, IntGaugeVec, Opts};
 use serde::Serialize;
-use sources::kube::{ApiResource, State, WatchHealth, WatchesHealth};
+use sources::kube::{ApiResource, DELAY_BUCKETS, State, WatchDelays, WatchHealth, WatchesHealth};
 
 /// One line of the page.
 #[derive(Debug, Serialize)]
@@ -23,6 +24,8 @@ pub(crate) struct WatchStatus {
     objects: usize,
     resource_version: u64,
     lists: u64,
+    events: u64,
+    event_bytes: u64,
     failures: u64,
     repairs: u64,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -39,6 +42,8 @@ pub(crate) fn page(health: &WatchesHealth, now: SystemTime) -> Vec<WatchStatus> 
         objects: watch.objects,
         resource_version: watch.version,
         lists: watch.lists,
+        events: watch.received.count,
+        event_bytes: watch.received.bytes,
         failures: watch.failures,
         repairs: watch.repairs,
         trouble: watch.trouble,
@@ -62,6 +67,9 @@ pub(crate) struct WatchCollector {
     objects: IntGaugeVec,
     lists: IntCounterVec,
     repairs: IntCounterVec,
+    events: IntCounterVec,
+    event_bytes: IntCounterVec,
+    delay: Desc,
 }
 
 impl WatchCollector {
@@ -83,11 +91,17 @@ impl WatchCollector {
                 "meltemi_watch_repairs_total",
                 "objects in which an audit found the cache to differ from the API server, and repaired it",
             ),
+            events: counter(
+                "meltemi_watch_events_total",
+                "additions, updates and deletions that the watches of a kind received, also of objects that are not for this control plane",
+            ),
+            event_bytes: counter("meltemi_watch_event_bytes_total", "bytes of these events, as they are encoded"),
+            delay: Desc::new(DELAY.to_owned(), delay_help(), vec!["kind".to_owned()], Default::default()).expect(SOUND),
         }
     }
 
-    fn vectors(&self) -> [&dyn Collector; 5] {
-        [&self.state, &self.age, &self.objects, &self.lists, &self.repairs]
+    fn vectors(&self) -> [&dyn Collector; 7] {
+        [&self.state, &self.age, &self.objects, &self.lists, &self.repairs, &self.events, &self.event_bytes]
     }
 }
 
@@ -103,15 +117,16 @@ fn counter(name: &str, help: &str) -> IntCounterVec {
 
 impl Collector for WatchCollector {
     fn desc(&self) -> Vec<&Desc> {
-        self.vectors().into_iter().flat_map(Collector::desc).collect()
+        self.vectors().into_iter().flat_map(Collector::desc).chain([&self.delay]).collect()
     }
 
     /// Watches of several namespaces count as one: added up, the oldest of their ages, the worst of their states.
     fn collect(&self) -> Vec<MetricFamily> {
         let now = SystemTime::now();
         [&self.state, &self.objects].iter().for_each(|it| it.reset());
-        [&self.lists, &self.repairs].iter().for_each(|it| it.reset());
+        [&self.lists, &self.repairs, &self.events, &self.event_bytes].iter().for_each(|it| it.reset());
         self.age.reset();
+        let mut delays = BTreeMap::<&str, WatchDelays>::new();
         for (resource, watch) in self.health.snapshot() {
             let kind = resource.kind.name();
             self.state.with_label_values(&[kind, watch.state.name()]).inc();
@@ -120,7 +135,79 @@ impl Collector for WatchCollector {
             self.objects.with_label_values(&[kind]).add(i64::try_from(watch.objects).unwrap_or(i64::MAX));
             self.lists.with_label_values(&[kind]).inc_by(watch.lists);
             self.repairs.with_label_values(&[kind]).inc_by(watch.repairs);
+            self.events.with_label_values(&[kind]).inc_by(watch.received.count);
+            self.event_bytes.with_label_values(&[kind]).inc_by(watch.received.bytes);
+            delays.entry(kind).or_default().add(&watch.received.delays);
         }
-        self.vectors().into_iter().flat_map(Collector::collect).collect()
+        self.vectors().into_iter().flat_map(Collector::collect).chain([delay_family(&delays)]).collect()
+    }
+}
+
+const DELAY: &str = "meltemi_watch_delay_seconds";
+
+/// The page of all metrics knows the buckets of histograms that are registered; this one is computed at each scrape.
+fn delay_help() -> String {
+    let buckets: Vec<String> = DELAY_BUCKETS.iter().map(ToString::to_string).collect();
+    format!(
+        "time from the last write of an object until its event arrived, by the clocks of the API server and of this host. Objects tell whole seconds: up to one is no \
+         delay. Buckets: {}",
+        buckets.join(" ")
+    )
+}
+
+fn delay_family(delays: &BTreeMap<&str, WatchDelays>) -> MetricFamily {
+    let metrics = delays.iter().map(|(kind, delays)| {
+        let mut label = LabelPair::default();
+        label.set_name("kind".to_owned());
+        label.set_value((*kind).to_owned());
+        let mut metric = Metric::from_label(vec![label]);
+        metric.set_histogram(histogram(delays));
+        metric
+    });
+    let mut family = MetricFamily::default();
+    family.set_name(DELAY.to_owned());
+    family.set_help(delay_help());
+    family.set_field_type(MetricType::HISTOGRAM);
+    family.set_metric(metrics.collect());
+    family
+}
+
+fn histogram(delays: &WatchDelays) -> Histogram {
+    let mut below = 0;
+    let buckets = DELAY_BUCKETS.iter().zip(delays.buckets).map(|(bound, count)| {
+        below += count;
+        let mut bucket = Bucket::default();
+        bucket.set_upper_bound(f64::from(*bound));
+        bucket.set_cumulative_count(below);
+        bucket
+    });
+    let mut histogram = Histogram::default();
+    histogram.set_bucket(buckets.collect());
+    histogram.set_sample_count(delays.count);
+    histogram.set_sample_sum(delays.seconds);
+    histogram
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::TextEncoder;
+
+    use super::*;
+
+    #[test]
+    fn delays_are_a_histogram() {
+        let delays = WatchDelays { buckets: [4, 1, 0, 2, 0, 0, 0, 0], count: 8, seconds: 500.5 };
+        let family = delay_family(&BTreeMap::from([("Pod", delays)]));
+        let text = TextEncoder::new().encode_to_string(&[family]).unwrap();
+        for line in [
+            "# TYPE meltemi_watch_delay_seconds histogram",
+            "meltemi_watch_delay_seconds_bucket{kind=\"Pod\",le=\"1\"} 4",
+            "meltemi_watch_delay_seconds_bucket{kind=\"Pod\",le=\"5\"} 7",
+            "meltemi_watch_delay_seconds_bucket{kind=\"Pod\",le=\"+Inf\"} 8",
+            "meltemi_watch_delay_seconds_sum{kind=\"Pod\"} 500.5",
+            "meltemi_watch_delay_seconds_count{kind=\"Pod\"} 8",
+        ] {
+            assert!(text.lines().any(|it| it == line), "{line} in {text}");
+        }
     }
 }

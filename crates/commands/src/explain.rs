@@ -67,7 +67,7 @@ impl OfflineMesh {
 }
 
 /// A value of a query: everything but letters, digits and `-._~` is percent-encoded.
-fn encoded(value: &str) -> String {
+pub(crate) fn encoded(value: &str) -> String {
     value.bytes().fold(String::new(), |mut text, byte| {
         match byte {
             b'-' | b'.' | b'_' | b'~' => text.push(byte.into()),

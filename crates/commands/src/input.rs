@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use config::yaml::MAX_BYTES;
 use server::settings::MeshSettings;
 use server::{FileInput, LoadedObjects, ObjectInput};
@@ -17,6 +17,10 @@ const RATE: u32 = 100;
 
 pub(super) fn read(args: InputArgs, mesh: &MeshSettings) -> Result<LoadedObjects> {
     let InputArgs { path, kubeconfig, max_file_size } = args;
+    ensure!(
+        path.is_some() || kubeconfig.is_some(),
+        "say what to read: a folder, a file, `-` for stdin, or --kubeconfig FILE"
+    );
     let input = ObjectInput {
         files: path.as_deref().map(files).transpose()?,
         cluster: kubeconfig.map(|path| ApiAccess { kubeconfig: Some(path), rate: RATE }),

@@ -3,6 +3,8 @@
 mod offline;
 mod table;
 
+pub(crate) use table::resource_text;
+
 use admin::PlanReport;
 use anyhow::Result;
 use serde_json::Value;

@@ -11,13 +11,17 @@ use wire::envoy::config::core::v3::Node;
 use xds::TypeUrl;
 
 use super::{CommandOutcome, print_document};
-use super::{folder, input};
+use super::{folder, history, input};
 use server::LoadedObjects;
-use settings::args::{Env, RenderArgs};
+use settings::args::{Env, Format, RenderArgs};
 use settings::mesh_settings;
 
 pub fn run(args: RenderArgs, env: &Env) -> Result<CommandOutcome> {
     let types = args.types.iter().map(|text| kind(text)).collect::<Result<Vec<_>>>()?;
+    if let (Some(at), Some(proxy)) = (&args.at, &args.proxy) {
+        let past = history::past_config(&args.target, proxy, at, &args.types)?;
+        return Ok(show(&Value::Object(past.types), args.output));
+    }
     let settings = mesh_settings(args.mesh, &env.mesh);
     let loaded = input::read(args.input, &settings)?;
     let environment = Arc::new(settings.environment());
@@ -34,12 +38,17 @@ pub fn run(args: RenderArgs, env: &Env) -> Result<CommandOutcome> {
     let mesh = model::Mesh::new(&loaded.store.snapshot(), &environment);
     let rendered = views::render(&mesh, &mesh.place(&proxy));
     let document = document(&rendered, &types);
+    let outcome = show(&document, args.output);
+    print_diagnostic_count(&loaded);
+    Ok(outcome)
+}
+
+fn show(document: &Value, format: Format) -> CommandOutcome {
     if document.as_object().is_some_and(Map::is_empty) {
         eprintln!("note: this proxy gets nothing of these types");
     }
-    print_document(&document, args.output);
-    print_diagnostic_count(&loaded);
-    Ok(CommandOutcome::Done)
+    print_document(document, format);
+    CommandOutcome::Done
 }
 
 /// By type and name, as the parity corpus has it.

@@ -27,6 +27,8 @@ use crate::xds_state::XdsState;
 const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 /// A window that the first responses fill, so that a proxy that never reads has a full one.
 const STALLED_WINDOW: u32 = 8 << 10;
+/// A slow proxy reads a window of that size, and waits so long before the next one: 160 KB in a second at most.
+const SLOW_PAUSE: Duration = Duration::from_millis(50);
 /// What pilot-agent, which stands between Envoy and istiod, gives a stream and its connection.
 const WINDOW: u32 = 1 << 20;
 /// Envoy's jittered backoff: random below the first, which doubles with each failure, up to the second.
@@ -92,7 +94,7 @@ impl Proxy {
     async fn connect(&self) -> Result<(SendRequest<Bytes>, Task), String> {
         let mut builder = Builder::new();
         match self.behaviour {
-            Behaviour::Stalled => builder.initial_window_size(STALLED_WINDOW),
+            Behaviour::Stalled | Behaviour::Slow => builder.initial_window_size(STALLED_WINDOW),
             Behaviour::Normal | Behaviour::Silent => {
                 builder.initial_window_size(WINDOW).initial_connection_window_size(WINDOW)
             }
@@ -123,6 +125,9 @@ impl Proxy {
         let mut scan = ResponseScanner::default();
         while let Some(chunk) = body.data().await {
             let chunk = chunk.map_err(|e| format!("read: {e}"))?;
+            if self.behaviour == Behaviour::Slow {
+                tokio::time::sleep(SLOW_PAUSE).await;
+            }
             body.flow_control().release_capacity(chunk.len()).map_err(|e| format!("window: {e}"))?;
             for response in self.scan(&mut scan, &chunk)? {
                 self.respond(&mut requests, &response)?;
@@ -143,7 +148,7 @@ impl Proxy {
     fn respond(&mut self, requests: &mut SendStream<Bytes>, response: &Response) -> Result<(), String> {
         self.shared.tally.received(self.index, response);
         let Some(kind) = response.kind else { return Ok(()) };
-        if self.behaviour == Behaviour::Normal {
+        if matches!(self.behaviour, Behaviour::Normal | Behaviour::Slow) {
             let nonce = response.nonce.clone();
             let ack =
                 DeltaDiscoveryRequest { type_url: kind.url().to_owned(), response_nonce: nonce, ..Default::default() };

@@ -9,6 +9,8 @@ pub(crate) enum Behaviour {
     Stalled,
     /// Reads, and never acknowledges.
     Silent,
+    /// Reads little at a time, as over a saturated network.
+    Slow,
 }
 
 /// Of a hundred proxies, how many do not behave normally.
@@ -16,6 +18,7 @@ pub(crate) enum Behaviour {
 pub(crate) struct BehaviourShares {
     pub(crate) stalled: usize,
     pub(crate) silent: usize,
+    pub(crate) slow: usize,
 }
 
 impl BehaviourShares {
@@ -24,6 +27,7 @@ impl BehaviourShares {
         match spread(index) {
             number if number < self.stalled => Behaviour::Stalled,
             number if number < self.stalled + self.silent => Behaviour::Silent,
+            number if number < self.stalled + self.silent + self.slow => Behaviour::Slow,
             _ => Behaviour::Normal,
         }
     }
@@ -97,14 +101,14 @@ mod tests {
 
     #[test]
     fn five_of_a_hundred_are_stalled() {
-        let shares = BehaviourShares { stalled: 5, silent: 2 };
+        let shares = BehaviourShares { stalled: 5, silent: 2, slow: 3 };
         let count = |wanted| (0..1000).filter(|index| shares.of(*index) == wanted).count();
-        assert_eq!((count(Behaviour::Stalled), count(Behaviour::Silent)), (50, 20));
+        assert_eq!((count(Behaviour::Stalled), count(Behaviour::Silent), count(Behaviour::Slow)), (50, 20, 30));
     }
 
     #[test]
     fn no_namespace_is_stalled_as_a_whole() {
-        let shares = BehaviourShares { stalled: 5, silent: 0 };
+        let shares = BehaviourShares { stalled: 5, silent: 0, slow: 0 };
         for namespace in 0..200 {
             let proxies = (0..10_000).filter(|index| index % 200 == namespace);
             let stalled = proxies.filter(|index| shares.of(*index) == Behaviour::Stalled).count();
@@ -114,8 +118,11 @@ mod tests {
 
     #[test]
     fn a_round_concerns_those_it_names() {
-        let round =
-            |instruction, number| Round { number, instruction, shares: BehaviourShares { stalled: 5, silent: 0 } };
+        let round = |instruction, number| Round {
+            number,
+            instruction,
+            shares: BehaviourShares { stalled: 5, silent: 0, slow: 0 },
+        };
         let concerned =
             |round: Round| (0..1000).filter(|index| round.concerns(*index, Behaviour::Normal)).collect::<Vec<_>>();
         assert_eq!(concerned(round(Instruction::Reconnect, 1)).len(), 1000);

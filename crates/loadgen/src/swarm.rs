@@ -55,7 +55,7 @@ impl Swarm {
             dials: Semaphore::new(DIALS),
         });
         let connectors = options.authority.as_ref().map(|folder| certificate::connectors(folder, nodes)).transpose()?;
-        let shares = BehaviourShares { stalled: options.stalled, silent: options.silent };
+        let shares = BehaviourShares { stalled: options.stalled, silent: options.silent, slow: 0 };
         let (rounds, listener) = watch::channel(Round { number: 0, instruction: Instruction::Wait, shares });
         for (index, node) in nodes.iter().enumerate() {
             let mut typed = node.clone();
@@ -77,7 +77,7 @@ impl Swarm {
     /// - `mark NAME AUDIENCE`: begins a phase in which `all`, `none` or the proxies of one namespace are expected to receive a push.
     /// - `connect`, `reconnect`: all proxies connect at once, without or with initial resource versions.
     /// - `replace SHARE`: so many of a hundred proxies end and are replaced by new ones without state.
-    /// - `behaviour STALLED SILENT`: so many of a hundred never read, or never acknowledge, from now on.
+    /// - `behaviour STALLED SILENT SLOW`: so many of a hundred never read, never acknowledge, or read slowly, from now on.
     /// - `settle WAIT_MS QUIET_MS LIMIT_MS`: waits until all streams are open, every expected proxy has received a push (for `WAIT_MS` at most)
     ///   and nothing was received for `QUIET_MS`, and returns the summary of the phase.
     pub async fn execute(&mut self, line: &str) -> Result<Value> {
@@ -92,8 +92,9 @@ impl Swarm {
             ["connect"] => Ok(self.instruct(Instruction::Connect)),
             ["reconnect"] => Ok(self.instruct(Instruction::Reconnect)),
             ["replace", share] => Ok(self.instruct(Instruction::Replace(number(share)?))),
-            ["behaviour", stalled, silent] => {
-                self.shares = BehaviourShares { stalled: number(stalled)?, silent: number(silent)? };
+            ["behaviour", stalled, silent, slow] => {
+                self.shares =
+                    BehaviourShares { stalled: number(stalled)?, silent: number(silent)?, slow: number(slow)? };
                 Ok(self.instruct(Instruction::ChangeBehaviour))
             }
             ["settle", wait, quiet, limit] => {
@@ -101,7 +102,7 @@ impl Swarm {
                 Ok(self.settle(read(wait)?, read(quiet)?, read(limit)?).await)
             }
             _ => bail!(
-                "unknown command {line:?}; mark NAME AUDIENCE, connect, reconnect, replace SHARE, behaviour STALLED SILENT, \
+                "unknown command {line:?}; mark NAME AUDIENCE, connect, reconnect, replace SHARE, behaviour STALLED SILENT SLOW, \
                  settle WAIT_MS QUIET_MS LIMIT_MS"
             ),
         }
@@ -116,7 +117,7 @@ impl Swarm {
     async fn settle(&self, wait: Duration, quiet: Duration, limit: Duration) -> Value {
         let begun = Instant::now();
         let tally = &self.shared.tally;
-        let answers = |index| self.shares.of(index) == Behaviour::Normal;
+        let answers = |index| matches!(self.shares.of(index), Behaviour::Normal | Behaviour::Slow);
         let is_whole = || self.rounds.borrow().number == 0 || tally.open() == tally.proxies();
         let is_over = |waited: Duration| {
             let is_quiet = waited >= quiet && tally.is_quiet(quiet) && is_whole();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::{Mesh, Precedence, Proxy};
+use model::{Mesh, Precedence, Proxy, ProxyKind};
 use serde::{Deserialize, Serialize};
 
 /// A resource that a proxy has.
@@ -83,6 +83,12 @@ impl Decision {
 
 /// `held`: everything that the proxy has.
 pub fn explain_proxy(mesh: &Mesh, proxy: &Arc<Proxy>, held: &[HeldResource]) -> ProxyExplanation {
+    let decisions = decisions(mesh, proxy);
+    ProxyExplanation { decisions, ..explain_held(&proxy.id, &proxy.namespace, proxy.kind, held) }
+}
+
+/// What is known without a mesh: no decisions.
+pub fn explain_held(proxy: &str, namespace: &str, kind: ProxyKind, held: &[HeldResource]) -> ProxyExplanation {
     let mut types: BTreeMap<&str, TypeSummary> = BTreeMap::new();
     let mut objects: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
     for resource in held {
@@ -97,15 +103,15 @@ pub fn explain_proxy(mesh: &Mesh, proxy: &Arc<Proxy>, held: &[HeldResource]) -> 
     }
     let types = types.into_iter().map(|(kind, summary)| TypeSummary { kind: kind.to_owned(), ..summary });
     ProxyExplanation {
-        proxy: proxy.id.to_string(),
-        namespace: proxy.namespace.to_string(),
-        proxy_type: match proxy.kind {
-            model::ProxyKind::Sidecar => "sidecar".to_owned(),
-            model::ProxyKind::Gateway => "router".to_owned(),
+        proxy: proxy.to_owned(),
+        namespace: namespace.to_owned(),
+        proxy_type: match kind {
+            ProxyKind::Sidecar => "sidecar".to_owned(),
+            ProxyKind::Gateway => "router".to_owned(),
         },
         types: types.collect(),
         objects,
-        decisions: decisions(mesh, proxy),
+        decisions: Vec::new(),
         rejects: BTreeMap::new(),
         held_back: BTreeMap::new(),
     }

@@ -1,8 +1,8 @@
 //! The gRPC ports of proxies, served until they are drained.
 
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use xds::PortListener;
 
 pub(crate) struct GrpcPorts {
     server: xds::Server,
@@ -15,7 +15,7 @@ impl GrpcPorts {
         GrpcPorts { server, drain: watch::Sender::new(()), running: JoinSet::new() }
     }
 
-    pub(crate) fn serve(&mut self, listener: TcpListener, port: xds::ServerPort) {
+    pub(crate) fn serve(&mut self, listener: PortListener, port: xds::ServerPort) {
         let (server, mut drained) = (self.server.clone(), self.drain.subscribe());
         // Dropping the sender starts the drain.
         self.running.spawn(async move { server.serve(listener, port, async { drop(drained.changed().await) }).await });

@@ -16,9 +16,9 @@ use axum::middleware::{Next, from_fn};
 use axum::response::IntoResponse;
 use bytes::BytesMut;
 use http_body_util::BodyExt;
-use tokio::net::TcpListener;
 use tokio::time::{Instant, interval, sleep, timeout};
 use tracing::warn;
+use xds::PortListener;
 
 use connection_table::{ConnectionId, ConnectionTable, Phase};
 pub use tracked_stream::TrackedStream;
@@ -64,13 +64,13 @@ struct RequestInFlight(Arc<HttpConnection>);
 
 /// Serves until the task is dropped: calls `serve` for each connection.
 pub async fn serve<F>(
-    listener: TcpListener,
+    listener: impl Into<PortListener>,
     limits: HttpLimits,
     serve: impl Fn(TrackedStream, Arc<HttpConnection>) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
-    let table = Arc::new(ConnectionTable::new(limits));
+    let (listener, table) = (listener.into(), Arc::new(ConnectionTable::new(limits)));
     let mut checks = interval(limits.check_interval());
     loop {
         let accepted = tokio::select! {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use config::kind::Kind;
 use config::store::Update;
 use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge, Registry};
-use xds::Register;
+use xds::{PortBytes, Register};
 
 pub(crate) use events::EventCounter;
 use events::{event_type, trigger};
@@ -41,6 +41,8 @@ pub struct Metrics {
     pub(crate) keys_failed: IntCounter,
     pub(crate) credentials_withheld: IntCounter,
     pub(crate) panics: IntCounter,
+    /// By `port` and `direction`.
+    port_bytes: IntCounterVec,
     /// By `type`.
     pub(crate) nack_holds: IntCounterVec,
     pub(crate) held_resources: IntGauge,
@@ -106,6 +108,12 @@ impl Metrics {
                 "meltemi_panics_total",
                 "internal errors: panics, each of which was caught or ended one task; the log has the place of each",
             )?,
+            port_bytes: on.counters(
+                "meltemi_port_bytes_total",
+                "bytes on the connections of a port, with TLS and HTTP as they are on the wire; `port` is `grpc`, `secureGRPC`, `http`, `monitoring` or `https`, as in the flag \
+                 that sets its address, `direction` is `received` or `sent`",
+                &["port", "direction"],
+            )?,
             nack_holds: on.counters(
                 "meltemi_nack_holds_total",
                 "times that content of a resource was held back because proxies rejected it: `cds`, `lds`, `rds`, `ecds`",
@@ -147,6 +155,13 @@ impl Metrics {
 
     pub fn registry(&self) -> &Registry {
         self.register.registry()
+    }
+
+    /// The counters of a port, by the flag that sets its address.
+    pub(crate) fn port_bytes(&self, flag: &str) -> PortBytes {
+        let port = flag.trim_start_matches("--").trim_end_matches("Addr");
+        let counter = |direction| self.port_bytes.with_label_values(&[port, direction]);
+        PortBytes { received: counter("received"), sent: counter("sent") }
     }
 
     /// CPU time by stage of a push.

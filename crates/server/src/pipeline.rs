@@ -27,6 +27,7 @@ use xds::Stage;
 use crate::banner::Found;
 use crate::debounce::{Batch, Debouncer};
 use crate::folder;
+use crate::history_recorder::HistoryRecorder;
 use crate::metrics::{EventCounter, Metrics};
 use crate::settings::{DebounceSettings, MeshSettings};
 use cause::Cause;
@@ -43,6 +44,8 @@ pub(crate) struct Pipeline {
     /// The sequence of the snapshot that the views were refreshed with.
     refreshed: u64,
     views: Arc<Views>,
+    /// `None`: no history is kept.
+    history: Option<Arc<HistoryRecorder>>,
     metrics: Arc<Metrics>,
     events: EventCounter,
     diagnostics: DiagnosticLog,
@@ -87,6 +90,7 @@ impl Pipeline {
             store: loaded.store,
             refreshed: snapshot.seq,
             views,
+            history: None,
             metrics,
             events,
             diagnostics: DiagnosticLog::default(),
@@ -112,6 +116,7 @@ impl Pipeline {
             refreshed: store.snapshot().seq,
             store,
             views,
+            history: None,
             metrics,
             events: EventCounter::default(),
             diagnostics: DiagnosticLog::default(),
@@ -149,6 +154,11 @@ impl Pipeline {
 
     pub(crate) fn stages(&self) -> xds::Stages {
         self.metrics.stages().clone()
+    }
+
+    /// The recorder is woken after each push.
+    pub(crate) fn record_history(&mut self, history: Option<Arc<HistoryRecorder>>) {
+        self.history = history;
     }
 
     pub(crate) fn root_namespace(&self) -> String {
@@ -243,7 +253,13 @@ impl Pipeline {
         });
         match refreshed.await {
             Ok(notifications) => {
-                tokio::spawn(notify(notifications, self.stages()));
+                let (stages, history) = (self.stages(), self.history.clone());
+                tokio::spawn(async move {
+                    notify(notifications, stages).await;
+                    if let Some(history) = history {
+                        history.wake();
+                    }
+                });
                 self.published_objects.send_replace(applied);
                 Ok(())
             }
@@ -275,7 +291,7 @@ fn refresh(
     #[cfg(test)]
     quarantine::tests::panic_if_injected(snapshot);
     let start = Instant::now();
-    let Cause { what: cause, kind } = cause;
+    let Cause { push: cause, kind } = cause;
     let notifications =
         metrics.stages().run_long(Stage::PushContext, || views.refresh_with_cause(cause, snapshot, began));
     let took = start.elapsed();
@@ -283,7 +299,7 @@ fn refresh(
     let entries: usize = snapshot.service_entries.values().map(|entry| entry.spec.hosts.len()).sum();
     metrics.services.set(count(snapshot.services.len() + entries));
     metrics.virtual_services.set(count(snapshot.virtual_services.len()));
-    debug!(seq = snapshot.seq, ?took, changed = !notifications.is_empty(), cause, "refreshed");
+    debug!(seq = snapshot.seq, ?took, changed = !notifications.is_empty(), cause = cause.text, "refreshed");
     notifications
 }
 

@@ -1,22 +1,27 @@
 //! The listeners of all ports, and why a port is off.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use tokio::net::{TcpListener, TcpSocket, lookup_host};
+use xds::PortListener;
 
 use crate::banner::{ClosedPort, OpenPort};
+use crate::metrics::Metrics;
 use crate::settings::{ListenAddress, PortSetting, PortSettings};
 
 /// `None`: the port is off, not bound yet, or taken by its server.
 pub(crate) struct Listeners {
-    pub(crate) grpc: Option<TcpListener>,
-    pub(crate) secure: Option<TcpListener>,
-    pub(crate) http: Option<TcpListener>,
-    pub(crate) monitoring: Option<TcpListener>,
-    pub(crate) https: Option<TcpListener>,
+    pub(crate) grpc: Option<PortListener>,
+    pub(crate) secure: Option<PortListener>,
+    pub(crate) http: Option<PortListener>,
+    pub(crate) monitoring: Option<PortListener>,
+    pub(crate) https: Option<PortListener>,
     pub(crate) open: Vec<OpenPort>,
     pub(crate) off: Vec<ClosedPort>,
+    /// They count what goes through each port.
+    metrics: Arc<Metrics>,
 }
 
 /// The accept backlog: after a restart all proxies reconnect at once, and a dropped SYN costs a second.
@@ -26,11 +31,11 @@ const EMPTY: &str = "the address is empty";
 
 impl Listeners {
     /// All but the ports with TLS, which need the mesh first.
-    pub(crate) async fn bind(ports: &PortSettings) -> Result<Listeners> {
+    pub(crate) async fn bind(ports: &PortSettings, metrics: &Arc<Metrics>) -> Result<Listeners> {
         let PortSettings { grpc, secure_grpc: _, http, monitoring, https: _ } = ports;
-        let (open, off) = (Vec::new(), Vec::new());
+        let (open, off, metrics) = (Vec::new(), Vec::new(), metrics.clone());
         let mut listeners =
-            Listeners { grpc: None, secure: None, http: None, monitoring: None, https: None, open, off };
+            Listeners { grpc: None, secure: None, http: None, monitoring: None, https: None, open, off, metrics };
         listeners.grpc = listeners.bind_one(grpc, "xDS, plaintext").await?;
         listeners.http = listeners.bind_one(http, "readiness").await?;
         listeners.monitoring = listeners.bind_one(monitoring, "metrics, debug pages and /console").await?;
@@ -57,7 +62,7 @@ impl Listeners {
         Ok(())
     }
 
-    async fn bind_one(&mut self, port: &PortSetting, what: &'static str) -> Result<Option<TcpListener>> {
+    async fn bind_one(&mut self, port: &PortSetting, what: &'static str) -> Result<Option<PortListener>> {
         let Some(address) = &port.address else {
             self.off.push(ClosedPort { flag: port.flag, what, why: EMPTY });
             return Ok(None);
@@ -66,7 +71,7 @@ impl Listeners {
             format!("cannot listen on port {} for {what}; choose another with {}", address.port, port.flag)
         })?;
         self.open.push(OpenPort { address, flag: port.flag, what });
-        Ok(Some(listener))
+        Ok(Some(PortListener::counted(listener, self.metrics.port_bytes(port.flag))))
     }
 }
 
@@ -107,6 +112,10 @@ mod tests {
         PortSetting { flag, address: address.map(|(host, port)| ListenAddress { host: host.to_owned(), port }) }
     }
 
+    fn metrics() -> Arc<Metrics> {
+        Arc::new(Metrics::new(prometheus::Registry::new()).unwrap())
+    }
+
     fn ports(grpc: PortSetting) -> PortSettings {
         PortSettings {
             grpc,
@@ -120,7 +129,7 @@ mod tests {
     #[tokio::test]
     async fn a_closed_port_has_a_reason() {
         let ports = ports(port("--grpcAddr", Some(("", 0))));
-        let mut listeners = Listeners::bind(&ports).await.unwrap();
+        let mut listeners = Listeners::bind(&ports, &metrics()).await.unwrap();
         listeners.bind_secure(&ports).await.unwrap();
         listeners.bind_webhook(&ports, false).await.unwrap();
         assert!(listeners.grpc.is_some() && listeners.http.is_some() && listeners.monitoring.is_none());
@@ -141,8 +150,10 @@ mod tests {
     async fn a_port_in_use_is_named_with_its_flag() {
         let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let number = taken.local_addr().unwrap().port();
-        let error =
-            Listeners::bind(&ports(port("--grpcAddr", Some(("127.0.0.1", number))))).await.err().expect("in use");
+        let error = Listeners::bind(&ports(port("--grpcAddr", Some(("127.0.0.1", number)))), &metrics())
+            .await
+            .err()
+            .expect("in use");
         let text = format!("{error:#}");
         assert!(text.contains(&number.to_string()) && text.contains("--grpcAddr") && text.contains("in use"), "{text}");
     }

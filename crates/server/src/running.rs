@@ -48,6 +48,7 @@ impl Loaded {
         let Listeners { open, off, .. } = listeners;
         eprint!("{}", Banner { origin: &origin, mesh: &mesh, found, open, off, took: started.elapsed() });
         pipeline.log_diagnostics();
+        pipeline.record_history(state.history.clone());
         if let Some(injection) = &state.injection {
             tokio::spawn(injection.clone().follow(pipeline.objects()));
         }

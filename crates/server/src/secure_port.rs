@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use controllers::CsrSigner;
-use tokio::net::TcpListener;
+use xds::PortListener;
 
 use crate::authentication::CallerAuthenticator;
 use crate::certificates::KubernetesSigner;
@@ -24,7 +24,7 @@ pub(crate) use local::hosts;
 
 /// What every kind of secure port is opened with.
 struct SecureListener {
-    listener: TcpListener,
+    listener: PortListener,
     authenticator: Arc<CallerAuthenticator>,
     debug_handler: Arc<dyn xds::DebugHandler>,
 }
@@ -130,7 +130,7 @@ impl Loaded {
         self.opening.state.metrics.stages().clone()
     }
 
-    fn serve(&mut self, listener: TcpListener, port: xds::ServerPort) {
+    fn serve(&mut self, listener: PortListener, port: xds::ServerPort) {
         self.opening.grpc.serve(listener, port);
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use ca::{KeyType, Lifetimes};
+use history::HistoryLimits;
 use ipnet::IpNet;
 use sources::jwks::{AddressFilter, Schedule};
 use sources::kube::{ApiAccess, EndpointKind, Pacing};
@@ -32,6 +33,14 @@ pub struct ServerSettings {
     pub quarantine: Option<Duration>,
     /// MELTEMI_MEMORY_LIMIT, in bytes. `None`: the limit of the container, or the memory of the machine, which are never exceeded.
     pub memory_limit: Option<i64>,
+    /// `None`: no history is kept.
+    pub history: Option<HistorySettings>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HistorySettings {
+    /// MELTEMI_HISTORY_BYTES, MELTEMI_HISTORY_AGE.
+    pub limits: HistoryLimits,
 }
 
 #[derive(Debug, Default)]

@@ -7,12 +7,13 @@ use std::time::Instant;
 use anyhow::Result;
 use config::store::Update;
 use controllers::SecretAccess;
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use views::Views;
+use xds::PortListener;
 
 use crate::gateway_credentials::{GatewayCredentials, Roles};
 use crate::grpc_ports::GrpcPorts;
+use crate::history_recorder::HistoryRecorder;
 use crate::injection::InjectionService;
 use crate::leader_tasks::LeaderTasks;
 use crate::loaded::{Loaded, Opening};
@@ -52,6 +53,7 @@ impl Starting {
             injection,
             quarantine,
             memory_limit,
+            history,
         } = settings;
         let (max_connections, bisect_nacks) = (open_files::max_connections(), quarantine.is_some());
         let streams = xds::Options { max_connections, bisect_nacks, ..streams };
@@ -64,19 +66,23 @@ impl Starting {
         };
         let credentials = Arc::new(GatewayCredentials { metrics: metrics.clone(), roles });
         let views = Views::with_secrets(mesh.environment(), classes, credentials.clone());
+        let history = HistoryRecorder::new(&views, history);
         let (sender, receiver) = mpsc::channel::<Vec<Update>>(QUEUED_UPDATES);
         let source = ObjectSource::open(source, &mesh, &views, &metrics, sender.clone()).await?;
-        let listeners = Listeners::bind(&ports).await?;
+        let listeners = Listeners::bind(&ports, &metrics).await?;
         let injection = injection.map(|plane| {
             let (objects, metrics) = (metrics.objects.clone(), metrics.injection.clone());
             Arc::new(InjectionService::new(plane, &mesh.pod_namespace, objects, metrics))
         });
-        let state = SharedState::new(&views, &mesh, metrics.clone(), source.watches(), injection);
+        let state = SharedState::new(&views, &mesh, metrics.clone(), source.watches(), injection, history.clone());
         let server = xds::Server::new(views.clone(), streams, metrics.streams.clone(), state.connections.clone());
         tokio::spawn(memory_pressure::follow(server.clone(), memory_limit));
         tokio::spawn(class_sweep::follow(views.clone()));
         if let Some(term) = quarantine {
             tokio::spawn(nack_holds::follow(views.clone(), state.connections.clone(), term, metrics.clone()));
+        }
+        if let Some(history) = history {
+            tokio::spawn(history.follow());
         }
         let opening = Opening {
             started,
@@ -99,7 +105,7 @@ impl Starting {
     }
 
     /// The listener of --httpAddr. `None`: the port is off.
-    pub fn take_http_listener(&mut self) -> Option<TcpListener> {
+    pub fn take_http_listener(&mut self) -> Option<PortListener> {
         self.opening.listeners.http.take()
     }
 
@@ -111,7 +117,7 @@ impl Starting {
     }
 
     /// The listener of --monitoringAddr. `None`: the port is off.
-    pub fn take_monitoring_listener(&mut self) -> Option<TcpListener> {
+    pub fn take_monitoring_listener(&mut self) -> Option<PortListener> {
         self.opening.listeners.monitoring.take()
     }
 

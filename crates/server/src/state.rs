@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use sources::kube::WatchesHealth;
 use views::Views;
 
+use crate::history_recorder::HistoryRecorder;
 use crate::injection::InjectionService;
 use crate::metrics::Metrics;
 use crate::planner::Planner;
@@ -27,6 +28,8 @@ pub struct SharedState {
     pub views: Option<Arc<Views>>,
     /// `None`: there is no mesh, as in tests of pages.
     pub planner: Option<Arc<Planner>>,
+    /// `None`: no history is kept.
+    pub history: Option<Arc<HistoryRecorder>>,
     pub connections: Arc<xds::Connections>,
     pub metrics: Arc<Metrics>,
     /// `None`: no API server is watched.
@@ -56,11 +59,13 @@ impl SharedState {
         metrics: Arc<Metrics>,
         watches: Option<WatchesHealth>,
         injection: Option<Arc<InjectionService>>,
+        history: Option<Arc<HistoryRecorder>>,
     ) -> Arc<SharedState> {
         Arc::new(SharedState {
             provider: views.clone(),
             views: Some(views.clone()),
             planner: Some(Arc::new(Planner::new(views.clone(), mesh.clone()))),
+            history,
             connections: xds::Connections::new(),
             metrics,
             watches,

@@ -16,10 +16,10 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Extension, Router};
-use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tracing::error;
+use xds::PortListener;
 
 use crate::http_port::HttpConnection;
 use crate::injection::InjectionService;
@@ -57,7 +57,7 @@ fn client_roots(file: &Path) -> Result<Vec<ca::Certificate>> {
 
 /// Serves until the task is dropped. `injection`: `None` if it is off. `reach`: for warnings of how many proxies an object reaches; `None`: none.
 pub(crate) async fn serve(
-    listener: TcpListener,
+    listener: PortListener,
     tls: TlsAcceptor,
     counts: ValidationMetrics,
     injection: Option<Arc<InjectionService>>,

@@ -1,10 +1,12 @@
 //! Command line and environment as the user wrote them: the commands. Their flags are in a file for each subject; settings.rs checks them.
 
 mod ask;
+mod demo;
 mod env;
 mod explain;
 mod explain_request;
 mod folder;
+mod history;
 mod inject;
 mod plan;
 mod proxy;
@@ -19,12 +21,15 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 pub use ask::{
     CaCommand, CaRotateArgs, DoctorArgs, FailOn, ProxiesArgs, PushesArgs, RequestArgs, RequestMethod, ServerArgs,
 };
+pub use demo::DemoArgs;
 pub use env::{
-    AdminEnv, ClassEnv, ClusterEnv, DebounceEnv, Env, IdentityEnv, InjectionEnv, JwksEnv, MeshEnv, StreamEnv,
+    AdminEnv, ClassEnv, ClusterEnv, DebounceEnv, Env, HistoryEnv, IdentityEnv, InjectionEnv, JwksEnv, MeshEnv,
+    StreamEnv,
 };
 pub use explain::{ExplainCommand, ExplainObjectArgs, ExplainProxyArgs, ExplainSource, NacksArgs};
 pub use explain_request::ExplainRequestArgs;
 pub use folder::{CheckArgs, InputArgs, MeshArgs, RenderArgs, ServiceEntriesArgs};
+pub use history::{BlameArgs, DiffArgs, HistoryArgs};
 pub use inject::{CheckInjectArgs, InjectArgs};
 pub use plan::{PlanArgs, WaitArgs};
 pub use proxy::{AgentArgs, BootstrapArgs, BootstrapCommand, InstallAgentArgs, SdsFrom};
@@ -39,7 +44,7 @@ Exit codes:
      `replicas`: one that differs or is silent; `inject`: a pod that is refused; `check-inject`: a pod that is not injected, or
      whose injection is at fault; `plan`: an object that is invalid, or with --check any change;
      `wait`: a proxy has not acknowledged the object; `explain`: a proxy rejects something, or the object has an error;
-     `nacks`: a rejection)
+     `nacks`: a rejection; `diff`: with --check any difference)
   2  could not run: wrong arguments, unreadable folder, port in use, server not reached
 
 Data goes to stdout, everything else to stderr.";
@@ -58,8 +63,11 @@ Examples:
   meltemi proxies                          connected proxies and their sync state
   meltemi explain proxy cart-1.shop        what this proxy has, from which objects, and why
   meltemi nacks                            what proxies reject, and which objects and fields are to blame
+  meltemi diff cart-1.shop --from 90m      what changed for this proxy in the last 90 minutes, and why
+  meltemi blame cart-1.shop rds/80         which change brought each line of these routes
   meltemi pushes --follow                  pushes as they happen: cause and progress
-  meltemi doctor                           what slows this mesh down, and what helps";
+  meltemi doctor                           what slows this mesh down, and what helps
+  meltemi demo --envoy /usr/bin/envoy      a mesh of three services on this machine, to try all of this";
 
 /// A control plane for Istio meshes.
 #[derive(Debug, Parser)]
@@ -101,6 +109,9 @@ pub enum Command {
     /// Copy this program to a file, where the Envoy container of a pod runs it as its agent
     #[command(after_help = EXIT_CODES)]
     InstallAgent(InstallAgentArgs),
+    /// Run a shop of three services on this machine, with real Envoys, and show what to try: no cluster, no root
+    #[command(after_help = EXIT_CODES)]
+    Demo(DemoArgs),
     /// List the connected proxies and the sync state of each type
     #[command(after_help = EXIT_CODES)]
     Proxies(ProxiesArgs),
@@ -110,6 +121,15 @@ pub enum Command {
     /// Explain what a proxy has, or what became of an object
     #[command(subcommand)]
     Explain(Box<ExplainCommand>),
+    /// List recorded pushes, or those that changed a proxy, and what
+    #[command(after_help = EXIT_CODES)]
+    History(HistoryArgs),
+    /// Show what differs for a proxy between two pushes or times
+    #[command(after_help = EXIT_CODES)]
+    Diff(DiffArgs),
+    /// Show which push brought each line of a resource
+    #[command(after_help = EXIT_CODES)]
+    Blame(BlameArgs),
     /// List the replicas of a control plane in Kubernetes: their proxies, and whether they hold the same objects
     #[command(after_help = EXIT_CODES)]
     Replicas(ProxiesArgs),

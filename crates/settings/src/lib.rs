@@ -11,14 +11,15 @@ use std::time::Duration;
 
 use ::admin::{AdminSettings, LogLevels};
 use anyhow::{Context, Result};
+use history::HistoryLimits;
 use server::settings::{
-    DebounceSettings, JwksSettings, MeshSettings, PortSetting, PortSettings, ServerSettings, SourceSettings,
-    WebhookSettings,
+    DebounceSettings, HistorySettings, JwksSettings, MeshSettings, PortSetting, PortSettings, ServerSettings,
+    SourceSettings, WebhookSettings,
 };
 use sources::jwks::{AddressFilter, Schedule};
 
 use crate::args::{
-    ClassEnv, DebounceEnv, Env, InjectionEnv, JwksEnv, MeshArgs, MeshEnv, ServeArgs, StreamEnv, boolean,
+    ClassEnv, DebounceEnv, Env, HistoryEnv, InjectionEnv, JwksEnv, MeshArgs, MeshEnv, ServeArgs, StreamEnv, boolean,
 };
 use identity::IdentityFlags;
 pub use identity::state_folder;
@@ -83,6 +84,7 @@ impl Settings {
             debounce,
             streams,
             classes,
+            history,
             jwks: jwks_env,
             injection,
             identity,
@@ -118,6 +120,7 @@ impl Settings {
             quarantine: ignored.read("MELTEMI_QUARANTINE", quarantine, Some(QUARANTINE), off_or_duration),
             memory_limit: ignored.read("MELTEMI_MEMORY_LIMIT", memory_limit, None, positive),
             injection,
+            history: history_settings(history, &mut ignored),
         };
         let workers = ignored.number("MELTEMI_WORKERS", workers, half_of_the_cpus()).min(MOST_WORKERS);
         Ok((Settings { server, workers, admin, log }, ignored.0))
@@ -223,6 +226,13 @@ fn stream_options(flags: &StreamFlags, env: &StreamEnv, ignored: &mut IgnoredVal
         drain: flag_duration("--shutdownDuration", shutdown_duration)?,
         ..defaults
     })
+}
+
+/// `None`: off.
+fn history_settings(env: &HistoryEnv, ignored: &mut IgnoredValues) -> Option<HistorySettings> {
+    let bytes = ignored.count("MELTEMI_HISTORY_BYTES", &env.bytes, HISTORY_BYTES);
+    let age = ignored.duration("MELTEMI_HISTORY_AGE", &env.age, HISTORY_AGE);
+    (bytes > 0 && !age.is_zero()).then_some(HistorySettings { limits: HistoryLimits { bytes, age } })
 }
 
 fn class_limits(env: &ClassEnv, ignored: &mut IgnoredValues) -> views::ClassLimits {
@@ -440,6 +450,10 @@ fn half_of_the_cpus() -> usize {
 
 /// More threads than any machine can use are a typing error.
 const MOST_WORKERS: usize = 1024;
+/// Enough for a day of a busy mesh, little beside what a large one is served.
+const HISTORY_BYTES: usize = 32 << 20;
+/// Until the change of yesterday is missed.
+const HISTORY_AGE: Duration = Duration::from_secs(24 * 3600);
 /// istiod's default of PILOT_DEBOUNCE_AFTER.
 const DEBOUNCE_AFTER: Duration = Duration::from_millis(100);
 /// istiod's default of PILOT_DEBOUNCE_MAX.

@@ -70,6 +70,7 @@ fn limits_are_set_by_variables() {
             ..StreamEnv::default()
         },
         classes: ClassEnv { per_client: set("3"), total: set("4") },
+        history: HistoryEnv { bytes: set("0"), age: None },
         memory_limit: set("2147483648"),
         webhook_client_ca: set("ca.pem"),
         webhook_reach: set("true"),
@@ -80,7 +81,12 @@ fn limits_are_set_by_variables() {
     assert_eq!(limited.server.streams.max_kept_per_address, 2000);
     assert_eq!(limited.server.classes, views::ClassLimits { per_client: 3, total: 4 });
     assert!(limited.server.webhook.reach);
+    assert_eq!(limited.server.history, None);
     assert_eq!((limited.server.webhook.client_ca, ignored.len()), (Some("ca.pem".into()), 0));
+    let env = HistoryEnv { bytes: set("1000"), age: set("90m") };
+    let (with_history, _) = settings(&[], &Env { history: env, ..Env::default() }).unwrap();
+    let limits = with_history.server.history.map(|history| (history.limits.bytes, history.limits.age.as_secs()));
+    assert_eq!(limits, Some((1000, 5400)));
     let (_, ignored) = settings(&[], &Env { memory_limit: set("2Gi"), ..Env::default() }).unwrap();
     assert_eq!(ignored, [r#"MELTEMI_MEMORY_LIMIT="2Gi" cannot be read; None is used instead"#]);
 }

@@ -25,11 +25,18 @@ pub struct AdsClient {
     /// `None` until the first request, which carries the node.
     stream: Option<(grpc::MessageSender, grpc::MessageReader)>,
     resources: BTreeMap<String, BTreeMap<String, Any>>,
+    quiet: Duration,
 }
 
 impl AdsClient {
     pub fn new(address: SocketAddr, node: Node) -> AdsClient {
-        AdsClient { address, node, stream: None, resources: BTreeMap::new() }
+        AdsClient { address, node, stream: None, resources: BTreeMap::new(), quiet: QUIET }
+    }
+
+    /// For whoever asks again, until the answer is steady.
+    pub fn quiet(mut self, quiet: Duration) -> AdsClient {
+        self.quiet = quiet;
+        self
     }
 
     /// Subscribes (to everything, if no names are given) and collects until every name is in or the stream has been quiet.
@@ -55,7 +62,7 @@ impl AdsClient {
             answered |= message.type_url == type_url;
             self.apply(message);
             if answered {
-                until = Instant::now() + QUIET;
+                until = Instant::now() + self.quiet;
             }
         }
         Ok(&self.resources[type_url])

@@ -80,7 +80,7 @@ pub fn envoy() -> Option<PathBuf> {
     tool("MELTEMI_ENVOY", "bin/envoy")
 }
 
-/// Istio's agent and the template of its bootstrap: in the folder MELTEMI_REFERENCE, else where `cargo xtask setup --reference` put them.
+/// Istio's agent and the template of its bootstrap: in the folder MELTEMI_REFERENCE, else where setup put them.
 pub fn pilot_agent() -> Option<(PathBuf, PathBuf)> {
     let given = env::var_os("MELTEMI_REFERENCE").map(PathBuf::from);
     let folder = given.or_else(|| Some(cache()?.join("reference")))?;

@@ -1,4 +1,4 @@
-//! What tests of the whole program share: the parity corpus and its comparer, a delta ADS client, Envoy, an API server, an SDS stub, waiting,
+//! What tests of the whole program share: the parity corpus and its comparer, a delta ADS client, Envoy, an API server, a Prometheus, an SDS stub, waiting,
 //! ports, processes. Not part of the product.
 
 pub mod ads;
@@ -16,6 +16,7 @@ pub mod port;
 pub mod process;
 pub mod random;
 pub mod scan;
+pub mod scraper;
 pub mod sds;
 pub mod server;
 pub mod test_ca;

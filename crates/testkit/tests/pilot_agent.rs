@@ -1,5 +1,4 @@
-//! Istio's own agent against Meltemi: certificate, configuration, and an Envoy that takes both. Needs pilot-agent, which is built from
-//! Go in minutes: `cargo xtask test --reference` runs it.
+//! Istio's own agent against Meltemi: certificate, configuration, and an Envoy that takes both.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,24 +7,30 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use testkit::http_client::{self, HttpRequest};
-use testkit::netns::{NamespaceRuntime, NetworkNamespace};
+use testkit::netns::{self, NamespaceRuntime, NetworkNamespace};
 use testkit::process::Process;
 use testkit::wait::eventually;
-use testkit::{environment, server};
+use testkit::{environment, server, skip};
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs pilot-agent: cargo xtask setup --reference, then cargo xtask test --reference"]
 async fn pilot_agent_gets_certificate_and_configuration_and_its_envoy_is_live() {
+    if let Some(why) = netns::missing() {
+        return skip(&format!("Istio's agent: {why}"));
+    }
+    let (Some(agent), Some(envoy)) = (environment::pilot_agent(), environment::envoy()) else {
+        return skip(
+            "Istio's agent: no pilot-agent or no Envoy (`cargo xtask setup`, or set MELTEMI_REFERENCE and MELTEMI_ENVOY)",
+        );
+    };
     let mesh = Mesh::new().unwrap();
-    let result = run(&mesh).await;
+    let result = run(&mesh, &agent, &envoy).await;
     result.unwrap_or_else(|e| panic!("{e:#}\nserver:\n{}\nagent:\n{}", mesh.log("server"), mesh.log("agent")));
 }
 
-async fn run(mesh: &Mesh) -> Result<()> {
-    let (agent, template) = environment::pilot_agent().context("no pilot-agent; set MELTEMI_REFERENCE")?;
-    let envoy = environment::envoy().context("no Envoy")?;
+/// `agent`: the program, and the template of its bootstrap.
+async fn run(mesh: &Mesh, (agent, template): &(PathBuf, PathBuf), envoy: &Path) -> Result<()> {
     let _server = mesh.serve().await?;
-    let _agent = mesh.agent(&agent, &template, &envoy)?;
+    let _agent = mesh.agent(agent, template, envoy)?;
     mesh.until("Envoy to be LIVE", async || mesh.page("/ready").await.is_ok_and(|it| it.contains("LIVE"))).await?;
     mesh.until("CDS and LDS to be acknowledged", async || mesh.acknowledged().await.unwrap_or(false)).await?;
     let rejected = mesh.page("/stats?filter=update_rejected").await?;

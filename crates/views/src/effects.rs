@@ -10,6 +10,7 @@ use xds::{Kinds, Seq};
 use crate::layer_caches::LayerIds;
 use crate::member::{ClassHandle, Member};
 use crate::outbound_layer::{OutboundLayer, SharedOutbound};
+use crate::recording::ClassMove;
 use crate::view::View;
 
 #[derive(Default)]
@@ -35,6 +36,8 @@ pub(crate) struct AffectedStreams {
     classes: Vec<LayerIds>,
     /// With the types that changed for each.
     pub(crate) members: Vec<(Arc<Member>, Kinds)>,
+    /// Members that are in another class from now on.
+    pub(crate) moved: Vec<ClassMove>,
 }
 
 impl Effects {
@@ -73,6 +76,11 @@ impl AffectedStreams {
     pub(crate) fn add_member(&mut self, ids: LayerIds, member: Arc<Member>, kinds: Kinds) {
         self.members.push((member, kinds));
         self.classes.push(ids);
+    }
+
+    /// The classes, maybe more than once.
+    pub(crate) fn classes(&self) -> &[LayerIds] {
+        &self.classes
     }
 
     pub(crate) fn count_classes(&mut self) -> usize {

@@ -16,6 +16,7 @@ use crate::key_fingerprint::FingerprintedKeys;
 use crate::layer::{Layer, Refresh, RefreshStamp};
 use crate::layer_caches::{LayerCaches, LayerIds, RefreshEffect};
 use crate::member::{ClassHandle, Member};
+use crate::recording::{ClassMove, LayerKey};
 use crate::view::View;
 
 /// Cheap to clone: the clone shares what it does not change.
@@ -220,6 +221,7 @@ impl Step {
         });
         let entry = classes.get_mut(&ids).expect("it was there or was inserted above");
         entry.members.push_back(Arc::downgrade(&member));
+        let overtaken = from.is_none();
         let same_class = from.as_ref().is_some_and(|(from, _)| *from == ids);
         let previous = from.map(|(_, layers)| layers);
         let same_layers = previous.is_some_and(|previous| {
@@ -229,6 +231,8 @@ impl Step {
             effects.affected.add_member(ids, member.clone(), Kinds::ALL);
         }
         if !same_class {
+            let (proxy, layers) = (member.proxy.clone(), LayerKey::of_class(ids));
+            effects.affected.moved.push(ClassMove { proxy, layers, since: stamp.seq, overtaken });
             effects.moves.push((member, entry.handle.clone()));
         }
     }

@@ -85,6 +85,11 @@ impl<K: Hash + Eq + Clone> LayerCache<K> {
         &self.layers[&id]
     }
 
+    /// All layers. Shared with the cache.
+    pub(crate) fn entries(&self) -> HashMap<LayerId, LayerEntry> {
+        self.layers.clone()
+    }
+
     /// Drops the layers that no class uses.
     pub(crate) fn retain(&mut self, in_use: &HashSet<LayerId>) {
         self.ids.retain(|_, id| in_use.contains(id));

@@ -14,6 +14,7 @@ use crate::layer::{BuildContext, Layer, Refresh, RefreshStamp};
 use crate::layer_cache::{LayerCache, LayerId};
 use crate::layer_kinds::{Inbound, Listeners, Outbound};
 use crate::outbound_layer::{OutboundLayer, OutboundState, OutboundUpdate, SharedOutbound};
+use crate::recording::LayerSnapshot;
 use crate::resource_cache::ResourceCache;
 use xds::Kinds;
 
@@ -31,6 +32,8 @@ pub(crate) struct LayerCaches {
     listeners: LayerCache<(LayerId, KeyFingerprint)>,
     inbound: LayerCache<KeyFingerprint>,
     pub(crate) failures: TranslationFailures,
+    /// Counts how often layers were dropped.
+    drops: u64,
 }
 
 /// The outbound, listener and inbound layer of a class. Identifies the class.
@@ -288,7 +291,13 @@ impl LayerCaches {
         [self.outbound.entry(ids[0]).layer.clone(), second, third]
     }
 
+    pub(crate) fn snapshot(&self) -> LayerSnapshot {
+        let layers = [self.outbound.entries(), self.listeners.entries(), self.inbound.entries()];
+        LayerSnapshot { layers, drops: self.drops }
+    }
+
     pub(crate) fn retain(&mut self, in_use: &[LayerIds]) {
+        self.drops += 1;
         let first: HashSet<_> = in_use.iter().map(|[first, ..]| *first).collect();
         self.outbound_states.retain(|id, _| first.contains(id));
         self.resources.retain_clients(&self.outbound_states.values().map(|state| state.client).collect());

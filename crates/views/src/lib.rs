@@ -23,6 +23,7 @@ mod outbound_layer;
 mod patch_reach;
 mod plan;
 mod provenance;
+mod recording;
 mod render;
 mod resource_cache;
 mod routes;
@@ -41,6 +42,9 @@ pub use node::node_info;
 pub use notifications::PendingNotifications;
 pub use patch_reach::PatchReach;
 pub use plan::{Plan, PlannedChange, PlannedGroup};
+pub use recording::{
+    ChangedObject, ClassMove, LayerKey, LayerSnapshot, PushCause, PushRecord, RecordedChange, Records,
+};
 pub use render::{RenderedResource, render, render_resource};
 pub use secrets::SecretAuthorizer;
 pub use views::{HoldInForce, NackListener, NackedResource, Views};

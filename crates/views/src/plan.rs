@@ -155,7 +155,7 @@ fn layer_changes(before: &Layer, after: &Layer) -> Vec<PlannedChange> {
     changes
 }
 
-fn table_changes(kind: TypeUrl, was: &Table, now: &Table) -> Vec<PlannedChange> {
+pub(crate) fn table_changes(kind: TypeUrl, was: &Table, now: &Table) -> Vec<PlannedChange> {
     let mut changes = Vec::new();
     for resource in now.resources() {
         let before = was.get(&resource.name);

@@ -7,7 +7,7 @@ use arc_swap::Guard;
 use model::{Placement, ProxyFacts};
 use xds::{Changes, ContentDigest, Resource, Seq, TypeUrl};
 
-use crate::layer::{Layer, LayerKind, encode};
+use crate::layer::{Layer, LayerKind, encode_unshared};
 use crate::layer_kinds::{Inbound, Listeners};
 use crate::outbound_layer::{OutboundLayer, SharedOutbound};
 use crate::render;
@@ -142,7 +142,7 @@ impl ViewSnapshot<'_> {
             TypeUrl::Route => Some(render::render_route(&self.outbound.mesh, &self.placement(), name)),
             _ => None,
         }));
-        Some(Arc::new(encode(made.ok()??)))
+        Some(Arc::new(encode_unshared(&made.ok()??)))
     }
 
     pub(crate) fn placement(&self) -> Placement {

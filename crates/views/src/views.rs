@@ -5,7 +5,7 @@ mod holding;
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use config::diagnostic::Diagnostic;
 use config::store::Snapshot;
@@ -27,6 +27,7 @@ use crate::node;
 use crate::notifications::PendingNotifications;
 use crate::patch_reach::{self, PatchReach};
 use crate::plan::Plan;
+use crate::recording::{ClassMove, LayerKey, LayerSnapshot, PushCause, PushRecord, Records};
 use crate::secrets::{Recheck, SecretAuthorizer, SecretCache, Secrets};
 use crate::view::View;
 pub use holding::{HoldInForce, NackListener, NackedResource};
@@ -61,6 +62,8 @@ struct State {
     /// Classes built since the last sweep.
     built: usize,
     class_counts: ClassCounts,
+    /// For a history. `None`: nobody keeps one.
+    records: Option<Records>,
     /// Effects are being applied. Stays set if a panic interrupts that.
     committing: bool,
 }
@@ -112,18 +115,19 @@ impl Views {
 
     /// Applies a snapshot and notifies the affected streams. Returns whether any proxy's configuration changed.
     pub fn refresh(&self, snapshot: &Snapshot, began: Instant) -> bool {
-        let notifications = self.refresh_with_cause("", snapshot, began);
+        let notifications = self.refresh_with_cause(&PushCause::default(), snapshot, began);
         let changed = !notifications.is_empty();
         notifications.notify_all();
         changed
     }
 
     /// Applies a snapshot. `cause` is recorded in the journal. The caller sends the notifications.
-    pub fn refresh_with_cause(&self, cause: &str, snapshot: &Snapshot, began: Instant) -> PendingNotifications {
+    pub fn refresh_with_cause(&self, cause: &PushCause, snapshot: &Snapshot, began: Instant) -> PendingNotifications {
         let started = Instant::now();
         let _refreshing = lock(&self.refreshing);
         let base = self.begin_refresh();
         let step = base.step(snapshot, &self.env, began);
+        let before = base.caches.snapshot();
         drop(base);
         let (first, stamp) = (step.first, step.stamp);
         let concerns_secrets = first || dependencies::concerns_secrets(&step.delta);
@@ -131,7 +135,7 @@ impl Views {
         if let (Some(secret_cache), Some(mesh)) = (&self.secret_cache, &step.engine.mesh) {
             secret_cache.set_mesh(mesh, concerns_secrets.then_some(stamp.seq));
         }
-        let mut affected = self.commit(step);
+        let mut affected = self.commit(step, cause, before);
         if self.secret_cache.is_some()
             && let Some(delta) = &delta
         {
@@ -144,7 +148,7 @@ impl Views {
         }
         self.journal.begin(Push {
             seq: stamp.seq,
-            cause: cause.to_owned(),
+            cause: cause.text.clone(),
             debounce: started.saturating_duration_since(began),
             refresh: started.elapsed(),
             classes: affected.count_classes(),
@@ -171,7 +175,7 @@ impl Views {
     }
 
     /// Puts the engine of a step in force and applies its effects. Returns the streams to notify.
-    fn commit(&self, mut step: Step) -> AffectedStreams {
+    fn commit(&self, mut step: Step, cause: &PushCause, before: LayerSnapshot) -> AffectedStreams {
         loop {
             let mut state = self.state();
             let joined = state.joined.take().unwrap_or_default();
@@ -190,13 +194,26 @@ impl Views {
             let (engine, effects) = step.finish();
             state.committing = true;
             state.engine = engine;
-            let affected = effects.apply();
+            let mut affected = effects.apply();
             state.committing = false;
             if first || !affected.members.is_empty() {
                 state.engine.seq = seq;
+                state.record(seq, cause, before, &mut affected);
             }
             return affected;
         }
+    }
+
+    /// From now on pushes are recorded, for whoever takes the records.
+    pub fn keep_records(&self) {
+        self.state().records.get_or_insert_default();
+    }
+
+    /// What happened since the last call, and what is in force after that. `None`: pushes are not recorded.
+    pub fn take_records(&self) -> Option<Records> {
+        let mut state = self.state();
+        let records = std::mem::take(state.records.as_mut()?);
+        Some(Records { layers: state.engine.caches.snapshot(), seq: state.engine.seq, ..records })
     }
 
     /// Moves the sequence forward, to at least this one. Returns the sequence.
@@ -395,6 +412,13 @@ impl State {
         (self.unused, self.built) = (unused.into_iter().collect(), 0);
     }
 
+    fn record(&mut self, seq: Seq, cause: &PushCause, before: LayerSnapshot, affected: &mut AffectedStreams) {
+        let Some(records) = &mut self.records else { return };
+        let after = self.engine.caches.snapshot();
+        let (classes, moved) = (affected.classes().to_vec(), std::mem::take(&mut affected.moved));
+        records.push(PushRecord { seq, at: SystemTime::now(), cause: cause.clone(), classes, moved, before, after });
+    }
+
     /// Adds a stream to a class. `None`: a refresh came between.
     fn join(
         &mut self,
@@ -412,6 +436,10 @@ impl State {
         entry.members.push_back(Arc::downgrade(&member));
         if let Some(joined) = &mut self.joined {
             joined.push(Arc::downgrade(&member));
+        }
+        if let Some(records) = &mut self.records {
+            let layers = LayerKey::of_class(ids);
+            records.joined.push(ClassMove { proxy: proxy.clone(), layers, since: *seq, overtaken: false });
         }
         Some(Membership { class: member, proxy: proxy_info(proxy), notifier })
     }

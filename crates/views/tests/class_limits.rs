@@ -10,7 +10,7 @@ use prost::Message;
 use views::{ClassLimits, Views};
 use wire::envoy::config::core::v3::Node;
 use wire::google::protobuf::{Struct, Value, value::Kind};
-use xds::{Caller, Membership, NodeError, Provider};
+use xds::{Caller, Membership, NodeError, Provider, TypeUrl};
 
 fn views(per_client: usize, total: usize) -> Arc<Views> {
     let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
@@ -73,5 +73,16 @@ fn classes_that_nobody_uses_make_room() {
     let views = views(2, 3);
     for seconds in 1..50 {
         drop(join(&views, Some("cart"), 1, seconds).expect("the others have ended"));
+    }
+}
+
+/// A client makes up names of load assignments and routes, as long and as many as it likes.
+#[test]
+fn made_up_names_are_kept_by_the_stream_only() {
+    let views = views(2, 3);
+    let joined = join(&views, Some("cart"), 1, 1).expect("room");
+    for (kind, name) in [(TypeUrl::Endpoints, "outbound|80||made.up"), (TypeUrl::Route, "made.up:80")] {
+        let resource = joined.class.named(kind, name).expect("such resources are empty");
+        assert_eq!((&*resource.name, Arc::strong_count(&resource.name)), (name, 1), "{kind:?}");
     }
 }

@@ -9,7 +9,7 @@ use config::object::parse_documents;
 use config::store::{Snapshot, Store, StoreOptions, Update};
 use model::Environment;
 use prost::Message;
-use views::{PendingNotifications, Views};
+use views::{PendingNotifications, PushCause, Views};
 use wire::envoy::config::core::v3::Node;
 use xds::{Membership, Provider, Seq, TypeUrl};
 
@@ -35,7 +35,7 @@ impl StoredViews {
         let parsed = parse_documents("edit", text);
         assert!(parsed.rejected.is_empty(), "{text}\n{:?}", parsed.diagnostics);
         let snapshot: Arc<Snapshot> = self.store.apply(parsed.objects.into_iter().map(Update::Put).collect());
-        self.views.refresh_with_cause(text, &snapshot, Instant::now())
+        self.views.refresh_with_cause(&PushCause::text(text), &snapshot, Instant::now())
     }
 
     fn join(&self, namespace: &str) -> Membership {
@@ -165,7 +165,7 @@ fn a_proxy_whose_pod_is_deleted_is_notified() {
     let gone = || [&shop, &bank].map(|joined| joined.notifier.workload_gone_since().is_some());
     let id = ObjectId { kind: Kind::Pod, namespace: "shop".into(), name: "p".into() };
     let snapshot = stored.store.apply(vec![Update::Delete(id)]);
-    stored.views.refresh_with_cause("", &snapshot, Instant::now()).notify_all();
+    stored.views.refresh_with_cause(&PushCause::default(), &snapshot, Instant::now()).notify_all();
     assert_eq!(gone(), [true, false], "the pod of the other never existed");
     stored.set(&pod("bank"));
     assert_eq!(gone(), [true, false]);

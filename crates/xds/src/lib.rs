@@ -33,6 +33,7 @@ pub use server::{
     byte_budget::network,
     options::Options,
     port::{BoxFuture, CallError, DebugHandler, DebugResponse, Peer, ServerPort, UnaryCall, UnaryMethods},
+    port_listener::{CountedStream, PortBytes, PortListener},
 };
 
 // What is known about streams and pushes.

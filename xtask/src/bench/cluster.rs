@@ -9,9 +9,9 @@ use anyhow::{Context, Result, ensure};
 
 use super::api::Api;
 use super::plane::until;
-use crate::demo::process::Process;
-use crate::port;
 use crate::reference::Reference;
+use shop::port;
+use shop::process::ChildProcess;
 
 const TOKEN: &str = "bench-admin";
 
@@ -19,8 +19,8 @@ pub(super) struct Cluster {
     pub(super) kubeconfig: PathBuf,
     address: SocketAddr,
     // The API server goes before its store.
-    api: Process,
-    store: Process,
+    api: ChildProcess,
+    store: ChildProcess,
 }
 
 impl Cluster {
@@ -50,17 +50,17 @@ impl Cluster {
     }
 }
 
-fn store(reference: &Reference, dir: &Path, client: SocketAddr, peer: SocketAddr) -> Result<Process> {
+fn store(reference: &Reference, dir: &Path, client: SocketAddr, peer: SocketAddr) -> Result<ChildProcess> {
     let (client, peer) = (format!("http://{client}"), format!("http://{peer}"));
     let mut command = Command::new(reference.program("etcd"));
     command.arg("--data-dir").arg(dir.join("etcd")).arg("--unsafe-no-fsync");
     command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
     command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
     command.args(["--initial-cluster", &format!("default={peer}")]);
-    Process::start("etcd", dir, &mut command)
+    ChildProcess::start("etcd", dir, &mut command)
 }
 
-fn api_server(reference: &Reference, dir: &Path, store: SocketAddr, address: SocketAddr) -> Result<Process> {
+fn api_server(reference: &Reference, dir: &Path, store: SocketAddr, address: SocketAddr) -> Result<ChildProcess> {
     let key = dir.join("accounts.key");
     let made = Command::new("openssl").args(["genrsa", "-out"]).arg(&key).arg("2048").output();
     ensure!(made.context("openssl is needed to make a key")?.status.success(), "openssl genrsa failed");
@@ -75,7 +75,7 @@ fn api_server(reference: &Reference, dir: &Path, store: SocketAddr, address: Soc
     command.arg(path("service-account-key-file", key.clone())).arg(path("service-account-signing-key-file", key));
     command.arg(path("token-auth-file", dir.join("tokens")));
     command.args(["--service-cluster-ip-range=10.96.0.0/16", "--disable-admission-plugins=ServiceAccount"]);
-    Process::start("kube-apiserver", dir, &mut command)
+    ChildProcess::start("kube-apiserver", dir, &mut command)
 }
 
 fn kubeconfig_text(address: SocketAddr) -> String {

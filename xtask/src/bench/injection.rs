@@ -20,7 +20,8 @@ use super::plane::Plane;
 use super::system::{Istiod, System};
 use super::usage::{Cpu, rest};
 use super::webhook_latency::WebhookLatency;
-use crate::{port, project};
+use crate::project;
+use shop::port;
 
 const PODS: usize = 1000;
 /// Requests under way at the API server.

@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::authority::Authority;
-use crate::demo::process::Process;
-use crate::port;
 use crate::reference::Reference;
+use shop::port;
+use shop::process::ChildProcess;
 
 /// A mesh of ten thousand services has to be read first.
 const DEADLINE: Duration = Duration::from_secs(120);
 
 pub(super) struct Plane {
-    pub(super) process: Process,
+    pub(super) process: ChildProcess,
     pub(super) xds: SocketAddr,
     /// Metrics.
     pub(super) monitoring: SocketAddr,
@@ -42,7 +42,7 @@ impl Plane {
         command.arg("serve").arg("--config").arg(folder).arg("--log_output_level=all:warn");
         command.arg(format!("--grpcAddr={xds}")).arg(format!("--monitoringAddr={monitoring}"));
         command.args(["--httpAddr=", "--secureGRPCAddr=", "--httpsAddr="]).envs(environment.iter().copied());
-        let mut process = Process::start("meltemi", logs, &mut command)?;
+        let mut process = ChildProcess::start("meltemi", logs, &mut command)?;
         // The ports open after the first load.
         until("meltemi to listen", &mut process, || TcpStream::connect(xds).is_ok())?;
         Ok(Plane { process, xds, monitoring, secure: None })
@@ -61,7 +61,7 @@ impl Plane {
         command.arg("serve").arg("--config").arg(folder).arg("--log_output_level=all:warn");
         command.arg(format!("--secureGRPCAddr={secure}")).arg(format!("--monitoringAddr={monitoring}"));
         command.arg("--stateDir").arg(state).args(["--httpAddr=", "--grpcAddr=", "--httpsAddr="]);
-        let mut process = Process::start("meltemi", logs, command.envs(environment.iter().copied()))?;
+        let mut process = ChildProcess::start("meltemi", logs, command.envs(environment.iter().copied()))?;
         until("meltemi to listen", &mut process, || TcpStream::connect(secure).is_ok())?;
         Ok(Plane { process, xds: secure, monitoring, secure: Some(secure) })
     }
@@ -83,7 +83,7 @@ impl Plane {
         // istiod writes no status by default; in a new cluster of a thousand objects that is two minutes of writes.
         command.envs([("ENABLE_LEADER_ELECTION", "false"), ("PILOT_ENABLE_STATUS", "false")]);
         command.envs(environment.iter().copied());
-        let mut process = Process::start("meltemi", logs, &mut command)?;
+        let mut process = ChildProcess::start("meltemi", logs, &mut command)?;
         until_ready("meltemi to be ready", &mut process, http)?;
         Ok(Plane { process, xds, monitoring, secure: Some(secure) })
     }
@@ -115,7 +115,7 @@ impl Plane {
             ("VALIDATION_WEBHOOK_CONFIG_NAME", ""),
         ];
         command.env("KUBECONFIG", kubeconfig).envs(fixed).envs(environment.iter().copied());
-        let mut process = Process::start("istiod", logs, &mut command)?;
+        let mut process = ChildProcess::start("istiod", logs, &mut command)?;
         until_ready("istiod to be ready", &mut process, http)?;
         Ok(Plane { process, xds, monitoring, secure: Some(secure) })
     }
@@ -131,7 +131,7 @@ fn https(webhook: Option<SocketAddr>) -> String {
     format!("--httpsAddr={}", webhook.map(|it| it.to_string()).unwrap_or_default())
 }
 
-fn until_ready(what: &str, process: &mut Process, http: SocketAddr) -> Result<()> {
+fn until_ready(what: &str, process: &mut ChildProcess, http: SocketAddr) -> Result<()> {
     let url = format!("http://{http}/ready");
     until(what, process, || {
         Command::new("curl")
@@ -141,7 +141,7 @@ fn until_ready(what: &str, process: &mut Process, http: SocketAddr) -> Result<()
     })
 }
 
-pub(super) fn until(what: &str, process: &mut Process, mut is_done: impl FnMut() -> bool) -> Result<()> {
+pub(super) fn until(what: &str, process: &mut ChildProcess, mut is_done: impl FnMut() -> bool) -> Result<()> {
     let begun = Instant::now();
     while !is_done() {
         process.check()?;

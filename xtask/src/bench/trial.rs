@@ -260,7 +260,7 @@ impl Stage<'_> {
     fn measure(&mut self, scenario: Scenario, size: &Size) -> Result<Record> {
         if scenario == Scenario::SlowConsumers {
             self.swarm.say("mark behaviour all")?;
-            self.swarm.say(&format!("behaviour {SLOW} 0"))?;
+            self.swarm.say(&format!("behaviour {SLOW} 0 0"))?;
             self.swarm.settle(scenario.settle_limit())?;
         }
         let plane = self.plane.process.id();

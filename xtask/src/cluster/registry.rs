@@ -10,7 +10,7 @@ use std::thread;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::demo::http;
+use shop::http;
 
 const ADDRESS: &str = "127.0.0.1:5000";
 const BLOBS: &str = "/var/lib/containerd/io.containerd.content.v1.content/blobs/sha256";

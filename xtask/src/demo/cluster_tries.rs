@@ -7,11 +7,10 @@ use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::app::CALLERS;
-use super::http;
 use super::kubernetes::{HOST, ShopCluster};
-use super::mesh::output;
 use crate::{progress, project};
+use shop::app::CALLERS;
+use shop::{http, output};
 
 /// Requests that show a canary's share: with 20 % of them asked for, less than 10 % or more than 30 % is no accident.
 const CANARY: usize = 300;

@@ -12,12 +12,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::http;
-use super::mesh::output;
 use crate::cluster::{self, Node, RunningNode};
 use crate::image::Which;
 use crate::reference::Reference;
 use crate::{helm, progress, project, setup};
+use shop::{http, output};
 
 /// Images are in the node already; this is for pods of an overloaded machine.
 const DEADLINE: Duration = Duration::from_secs(180);

@@ -1,24 +1,19 @@
-//! `cargo xtask demo`: a shop of three services on this machine, each with a real Envoy, no root and no cluster; with `--kubernetes` on a real
-//! cluster.
+//! `cargo xtask demo`: the shop on this machine, each service with a real Envoy, no root and no cluster (crates/shop); with `--kubernetes` on a
+//! real cluster.
 
-pub(crate) mod app;
 mod cluster_tries;
-pub(crate) mod http;
 mod kubernetes;
-mod mesh;
-pub(crate) mod process;
-mod shop;
-mod tries;
 
 use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::Result;
+use shop::Shop;
 
 use crate::cluster::Node;
 use crate::progress::elapsed;
+use crate::{project, setup};
 use kubernetes::{Place, ShopCluster};
-use mesh::Mesh;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -47,16 +42,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return on_cluster(args);
     }
     let start = Instant::now();
-    let mut mesh = Mesh::start(args.program.clone(), args.keep)?;
-    if args.check {
-        tries::run(&mut mesh)?;
-        drop(mesh);
-        eprintln!("demo: everything worked, {}", elapsed(start));
-        return Ok(());
+    let program = args.program.clone().map_or_else(project::meltemi, Ok)?;
+    let shop = Shop { program, envoy: setup::tools()?.envoy, keep: args.keep };
+    let mut open = shop.open()?;
+    if !args.check {
+        return open.run_until_stopped();
     }
-    tries::print(&mesh);
-    mesh.run_until_stopped()?;
-    eprintln!("\ndemo: stopping");
+    open.check()?;
+    drop(open);
+    eprintln!("demo: everything worked, {}", elapsed(start));
     Ok(())
 }
 
@@ -78,6 +72,5 @@ fn on_cluster(args: &Args) -> Result<()> {
 
 /// What `cargo xtask test` runs.
 pub(crate) fn check(program: PathBuf) -> Result<()> {
-    let mut mesh = Mesh::start(Some(program), false)?;
-    tries::run(&mut mesh)
+    Shop { program, envoy: setup::tools()?.envoy, keep: false }.open()?.check()
 }

@@ -61,6 +61,11 @@ impl Layer {
         Ok(())
     }
 
+    /// A program that needs no libraries.
+    pub(crate) fn static_program(&mut self, path: &str, source: &Path) {
+        self.copy(path, source, PROGRAM);
+    }
+
     fn copy(&mut self, path: &str, source: &Path, mode: u32) {
         self.parents(path);
         self.entries.insert(relative(path), Entry::Copy { source: source.to_owned(), mode });

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 
 pub(crate) use archive::{Image, write};
-pub(crate) use layer::on_path;
+pub(crate) use layer::{Layer, on_path};
 pub(crate) use recipes::single;
 
 use crate::{progress, project, setup};
@@ -88,17 +88,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// As in the Dockerfile: paths of this machine do not get into the binary, so that the same sources give the same bytes.
-fn shipped() -> Result<PathBuf> {
+pub(crate) fn path_flags() -> Result<String> {
     let cargo = std::env::var("CARGO_HOME").or_else(|_| std::env::var("HOME").map(|home| format!("{home}/.cargo")));
-    let flags = format!(
+    Ok(format!(
         "--remap-path-prefix={}=meltemi --remap-path-prefix={}=cargo -C strip=symbols",
         project::root().display(),
         cargo.context("neither CARGO_HOME nor HOME is set; set one")?
-    );
+    ))
+}
+
+fn shipped() -> Result<PathBuf> {
     let target = project::target().join("image");
     let mut build = project::shipped();
     build.arg("--locked").env("CARGO_TARGET_DIR", &target);
-    build.envs([("RUSTFLAGS", flags.as_str()), ("SOURCE_DATE_EPOCH", "0")]);
+    build.envs([("RUSTFLAGS", path_flags()?.as_str()), ("SOURCE_DATE_EPOCH", "0")]);
     progress::step("build meltemi for release", &mut build)?;
     Ok(target.join("release/meltemi"))
 }

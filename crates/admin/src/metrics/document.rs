@@ -154,7 +154,11 @@ fn watches() -> Vec<MetricInfo> {
         Box::new(ReplicaCollector::new(std::sync::Weak::new())),
     ];
     let described = collectors.iter().flat_map(|collector| collector.desc()).map(|desc| {
-        let kind = if desc.fq_name.ends_with("_total") { "counter" } else { "gauge" };
+        let kind = match &desc.fq_name {
+            name if name.ends_with("_total") => "counter",
+            name if name.ends_with("_delay_seconds") => "histogram",
+            _ => "gauge",
+        };
         row(&desc.fq_name, kind, &desc.variable_labels, &desc.help)
     });
     described.collect()

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use config::kinds::endpoint_slice::EndpointSlice;
 use config::kinds::pod::Pod;
 use config::kinds::service::ServiceType;
 use config::kinds::service_entry::ServiceEntryResolution;
@@ -26,7 +27,7 @@ impl ObjectStats {
     /// `revision`: that of this control plane.
     pub(crate) fn of(objects: &Snapshot, revision: &str) -> ObjectStats {
         let pods = || objects.pods.values();
-        let endpoints = || objects.endpoint_slices.values().flat_map(|slice| &slice.spec.endpoints);
+        let endpoints = || slices(objects).flat_map(|slice| &slice.spec.endpoints);
         let gone = |target: &config::kinds::endpoint_slice::Target| {
             target.is_pod && !objects.pods.contains_key(&Name::new(&target.namespace, &target.name))
         };
@@ -80,10 +81,25 @@ fn named(revision: &str) -> &str {
     if revision.is_empty() { "default" } else { revision }
 }
 
+/// With those of Endpoints, which are read instead of EndpointSlices, or in a folder beside them: a service that has EndpointSlices is served from
+/// these alone.
+fn slices(objects: &Snapshot) -> impl Iterator<Item = &Object<EndpointSlice>> {
+    // By default no Endpoints are read, and nothing is collected.
+    let sliced: HashSet<_> = match objects.endpoints.is_empty() {
+        true => HashSet::new(),
+        false => objects.endpoint_slices.values().map(|slice| service_of(slice)).collect(),
+    };
+    let endpoints = objects.endpoints.values().filter(move |slice| !sliced.contains(&service_of(slice)));
+    objects.endpoint_slices.values().chain(endpoints).map(|slice| &**slice)
+}
+
+fn service_of(slice: &Object<EndpointSlice>) -> (&str, &str) {
+    (&slice.meta.namespace, &slice.spec.service)
+}
+
 fn without_endpoints(objects: &Snapshot) -> usize {
-    let slices = objects.endpoint_slices.values().chain(objects.endpoints.values());
-    let filled = slices.filter(|slice| !slice.spec.endpoints.is_empty());
-    let filled: HashSet<(&str, &str)> = filled.map(|slice| (&*slice.meta.namespace, &*slice.spec.service)).collect();
+    let filled = slices(objects).filter(|slice| !slice.spec.endpoints.is_empty());
+    let filled: HashSet<(&str, &str)> = filled.map(service_of).collect();
     let services = objects.services.values().filter(|service| service.spec.kind != ServiceType::ExternalName);
     services.filter(|service| !filled.contains(&(&*service.meta.namespace, &*service.meta.name))).count()
 }
@@ -234,6 +250,31 @@ endpoints: [{addresses: [10.0.0.7], conditions: {ready: true}, targetRef: {kind:
 ",
         );
         assert_eq!(found, ObjectStats { expected_proxies: 1, ..ObjectStats::default() });
+    }
+
+    /// As with `PILOT_USE_ENDPOINT_SLICE=false`.
+    #[test]
+    fn endpoints_without_a_pod_are_counted_under_endpoints_too() {
+        let endpoints = "
+apiVersion: v1
+kind: Endpoints
+metadata: {name: cart, namespace: shop}
+subsets:
+- ports: [{port: 80}]
+  addresses: [{ip: 10.0.0.7, targetRef: {kind: Pod, name: gone-1, namespace: shop}}]
+  notReadyAddresses: [{ip: 10.0.0.8, targetRef: {kind: Pod, name: gone-2, namespace: shop}}]
+";
+        let found = stats(endpoints);
+        assert_eq!((found.endpoints_without_pod, found.endpoints_not_ready), (2, 1));
+        let slice = "---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: cart-a, namespace: shop, labels: {kubernetes.io/service-name: cart}}
+addressType: IPv4
+endpoints: [{addresses: [10.0.0.7], conditions: {ready: true}, targetRef: {kind: Pod, name: gone-1, namespace: shop}}]
+";
+        let found = stats(&format!("{endpoints}{slice}"));
+        assert_eq!((found.endpoints_without_pod, found.endpoints_not_ready), (1, 0), "each endpoint counts once");
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub struct FieldChange {
 }
 
 /// In the order of the documents.
-pub(super) fn field_changes(old: &Value, new: &Value) -> Vec<FieldChange> {
+pub(crate) fn field_changes(old: &Value, new: &Value) -> Vec<FieldChange> {
     let mut changes = Vec::new();
     compare(&mut changes, String::new(), Some(old), Some(new));
     changes

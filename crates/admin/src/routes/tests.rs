@@ -53,6 +53,7 @@ fn idle(ready: bool) -> AdminState {
             provider: Arc::new(Idle { ready }),
             views: None,
             planner: None,
+            history: None,
             connections: xds::Connections::new(),
             metrics,
             watches: None,

@@ -12,12 +12,15 @@ use serde::de::DeserializeOwned;
 
 use super::{OfflineMesh, decisions_text, encoded, place};
 use crate::replica_pages::ReplicaPages;
-use crate::{CommandOutcome, client, folder, print};
+use crate::{CommandOutcome, client, folder, history, print};
 use settings::args::{Env, ExplainProxyArgs, ExplainSource, Listing, ServerArgs};
 
 pub(super) fn run(args: ExplainProxyArgs, env: &Env) -> Result<CommandOutcome> {
-    let ExplainProxyArgs { proxy, resource, proxy_type, output, source } = args;
+    let ExplainProxyArgs { proxy, resource, proxy_type, at, output, source } = args;
     let ExplainSource { target, config, mesh } = source;
+    if let Some(at) = at {
+        return before(&target, &proxy, &at, resource.as_deref(), output);
+    }
     let offline = OfflineMesh::read(config, mesh, env)?;
     let node = match &offline {
         None => None,
@@ -46,6 +49,27 @@ pub(super) fn run(args: ExplainProxyArgs, env: &Env) -> Result<CommandOutcome> {
             Ok(if explained.rejects.is_empty() { CommandOutcome::Done } else { CommandOutcome::Found })
         }
     }
+}
+
+/// As it was at a push or time.
+fn before(
+    target: &ServerArgs,
+    proxy: &str,
+    at: &str,
+    resource: Option<&str>,
+    output: Listing,
+) -> Result<CommandOutcome> {
+    match resource {
+        Some(resource) => {
+            let (report, text) = history::past_resource(target, proxy, at, resource)?;
+            show(output, &report, || text)?;
+        }
+        None => {
+            let explained = history::past_explanation(target, proxy, at)?;
+            show(output, &explained, || proxy_text(&explained))?;
+        }
+    }
+    Ok(CommandOutcome::Done)
 }
 
 /// Of the replica where the proxy is connected.
@@ -103,7 +127,9 @@ fn proxy_text(explained: &ProxyExplanation) -> String {
         let types: Vec<String> = types.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
         text.push_str(&format!("  {object:<width$}  {}\n", types.join(", ")));
     }
-    text.push_str(&format!("\nWhy these:\n{}", decisions_text(&explained.decisions)));
+    if !explained.decisions.is_empty() {
+        text.push_str(&format!("\nWhy these:\n{}", decisions_text(&explained.decisions)));
+    }
     for (kind, reason) in &explained.rejects {
         text.push_str(&format!("\nRejected {kind}: {}\n", one_line(reason)));
     }

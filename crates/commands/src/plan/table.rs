@@ -117,7 +117,7 @@ fn effect(effect: RequestEffect) -> &'static str {
     }
 }
 
-fn resource_text(out: &mut String, resource: &ResourceChange, whole: bool) {
+pub(crate) fn resource_text(out: &mut String, resource: &ResourceChange, whole: bool) {
     let sign = match resource.change {
         ChangeKind::Added => '+',
         ChangeKind::Replaced => '~',

@@ -6,18 +6,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use xds::CountedStream;
 
 use super::HttpConnection;
 use super::connection_table::Entry;
 
 pub struct TrackedStream {
-    stream: TcpStream,
+    stream: CountedStream,
     connection: Arc<HttpConnection>,
 }
 
 impl TrackedStream {
-    pub(super) fn new(stream: TcpStream, connection: Arc<HttpConnection>) -> TrackedStream {
+    pub(super) fn new(stream: CountedStream, connection: Arc<HttpConnection>) -> TrackedStream {
         TrackedStream { stream, connection }
     }
 

@@ -1,23 +1,45 @@
 //! The cause of a push: which objects changed, and whether more than endpoints did.
 
+use config::diagnostic::ObjectId;
 use config::store::Update;
+use views::{ChangedObject, PushCause};
 
 use crate::metrics::RefreshKind;
 
 pub(crate) struct Cause {
-    /// The objects that changed, for people.
-    pub(crate) what: String,
+    pub(crate) push: PushCause,
     pub(crate) kind: RefreshKind,
 }
 
+/// Objects of a push that are kept by name.
+const LISTED: usize = 1000;
+
 impl Cause {
     pub(crate) fn of(updates: &[Update]) -> Cause {
-        Cause { what: describe(updates), kind: RefreshKind::of(updates) }
+        let mut objects: Vec<ChangedObject> = updates.iter().filter_map(changed_object).take(LISTED + 1).collect();
+        let more = if objects.len() > LISTED { updates.iter().filter_map(changed_object).count() - LISTED } else { 0 };
+        objects.truncate(LISTED);
+        Cause { push: PushCause { text: describe(updates), objects, more }, kind: RefreshKind::of(updates) }
     }
 
     /// Of the first refresh.
     pub(crate) fn start() -> Cause {
-        Cause { what: "start".to_owned(), kind: RefreshKind::Full }
+        Cause { push: PushCause::text("start"), kind: RefreshKind::Full }
+    }
+}
+
+fn changed_object(update: &Update) -> Option<ChangedObject> {
+    let of = |id: ObjectId, deleted| {
+        let object = id.to_string().into();
+        ChangedObject { object, namespace: id.namespace, deleted }
+    };
+    let other = |object: String| ChangedObject { object: object.into(), namespace: "".into(), deleted: false };
+    match update {
+        Update::Put(object) => Some(of(object.id(), false)),
+        Update::Delete(id) => Some(of(id.clone(), true)),
+        Update::MeshConfig(text) => Some(other(format!("mesh config {}", text.file))),
+        Update::Keys { source, .. } => Some(other(format!("keys of {source}"))),
+        Update::Diagnostics { .. } | Update::ObjectStatus { .. } => None,
     }
 }
 

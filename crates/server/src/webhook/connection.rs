@@ -8,11 +8,11 @@ use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{Error, RootCertStore, ServerConfig};
 use tracing::debug;
+use xds::PortListener;
 
 use crate::http_port::{self, HttpConnection, HttpLimits, TrackedStream};
 
@@ -60,7 +60,7 @@ pub(super) fn acceptor(tls: &TlsAcceptor, clients: Option<&[ca::Certificate]>) -
 }
 
 /// Serves until the task is dropped.
-pub(super) async fn serve(listener: TcpListener, tls: TlsAcceptor, router: Router, limits: HttpLimits) {
+pub(super) async fn serve(listener: PortListener, tls: TlsAcceptor, router: Router, limits: HttpLimits) {
     let serve = |stream, connection| serve_connection(stream, connection, tls.clone(), router.clone());
     http_port::serve(listener, limits, serve).await;
 }

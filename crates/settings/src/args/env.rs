@@ -15,6 +15,7 @@ pub struct Env {
     pub debounce: DebounceEnv,
     pub streams: StreamEnv,
     pub classes: ClassEnv,
+    pub history: HistoryEnv,
     pub jwks: JwksEnv,
     pub injection: InjectionEnv,
     pub identity: IdentityEnv,
@@ -52,6 +53,13 @@ pub struct ClusterEnv {
     pub use_endpoint_slice: Option<String>,
     pub audit_interval: Option<String>,
     pub access_interval: Option<String>,
+}
+
+/// The variables of the history of resources.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HistoryEnv {
+    pub bytes: Option<String>,
+    pub age: Option<String>,
 }
 
 /// The variables of the debounce.
@@ -171,6 +179,7 @@ impl Env {
             debounce: DebounceEnv::from_lookup(set),
             streams: StreamEnv::from_lookup(set),
             classes: ClassEnv::from_lookup(set),
+            history: HistoryEnv::from_lookup(set),
             jwks: JwksEnv::from_lookup(set),
             injection: InjectionEnv::from_lookup(set),
             identity: IdentityEnv::from_lookup(set),
@@ -223,6 +232,12 @@ impl DebounceEnv {
             eds_debounce: set("PILOT_ENABLE_EDS_DEBOUNCE"),
             endpoint_window: set("MELTEMI_ENDPOINT_WINDOW"),
         }
+    }
+}
+
+impl HistoryEnv {
+    fn from_lookup(set: impl Fn(&str) -> Option<String>) -> HistoryEnv {
+        HistoryEnv { bytes: set("MELTEMI_HISTORY_BYTES"), age: set("MELTEMI_HISTORY_AGE") }
     }
 }
 

@@ -27,6 +27,9 @@ pub struct ExplainProxyArgs {
     /// One resource, such as cds/outbound|80||cart.shop.svc.cluster.local; then each of its parts and fields is explained
     #[arg(value_name = "TYPE/NAME")]
     pub resource: Option<String>,
+    /// What it had after this push (its number), or at this time: RFC 3339, or a duration before now such as 90m
+    #[arg(long, value_name = "PUSH|TIME", conflicts_with = "config")]
+    pub at: Option<String>,
     /// With --config: kind of proxy [default: router if the Pod is injected with the template `gateway`, else sidecar]
     #[arg(long, value_enum)]
     pub proxy_type: Option<ProxyType>,

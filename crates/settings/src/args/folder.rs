@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Format, Listing, ProxyType};
+use super::{Format, Listing, ProxyType, ServerArgs};
 
 #[derive(Debug, clap::Args)]
 pub struct CheckArgs {
@@ -22,7 +22,7 @@ pub struct CheckArgs {
 #[derive(Debug, clap::Args)]
 pub struct InputArgs {
     /// Folder of YAML and JSON files, a file, or `-` for stdin
-    #[arg(value_name = "PATH", required_unless_present = "kubeconfig")]
+    #[arg(value_name = "PATH")]
     pub path: Option<PathBuf>,
     /// Read the objects of the API server that this kubeconfig names; those of PATH, if given, replace them
     #[arg(long, value_name = "FILE")]
@@ -62,6 +62,11 @@ pub struct RenderArgs {
     /// Kind of proxy [default: router if the Pod is injected with the template `gateway`, else sidecar]
     #[arg(long, value_enum)]
     pub proxy_type: Option<ProxyType>,
+    /// What a connected proxy of a server had after this push (its number), or at this time: RFC 3339, or a duration before now such as 90m
+    #[arg(long, value_name = "PUSH|TIME", requires = "proxy", conflicts_with_all = ["path", "kubeconfig", "node"])]
+    pub at: Option<String>,
+    #[command(flatten)]
+    pub target: ServerArgs,
     /// Only these types: cds, eds, lds, rds, sds, ecds, nds
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',')]
     pub types: Vec<String>,

@@ -81,20 +81,8 @@ fn read_end(metadata: &[u8]) -> Result<PageEnd, Error> {
 /// One event of a watch.
 pub(super) fn read_event(kind: Kind, frame: &[u8]) -> Result<Event, String> {
     let encoding = ObjectEncoding::of(kind).ok_or_else(|| format!("{kind} is not requested in this encoding"))?;
-    let read = || {
-        let (mut sort, mut object) = ("", None);
-        let mut event = Fields::new(frame);
-        while let Some(field) = event.next_field()? {
-            match (field.number, field.content) {
-                (1, Some(text)) => sort = str::from_utf8(text).map_err(|_| Error::NotText)?,
-                (2, Some(extension)) => object = Some(content(bytes(extension, 1)?)?),
-                _ => {}
-            }
-        }
-        object.map(|object| (sort, object)).ok_or(Error::Malformed)
-    };
     let failed = |error: Error| error.to_string();
-    let (sort, object) = read().map_err(failed)?;
+    let (sort, object) = opened_event(frame).map_err(failed)?;
     let made = match sort {
         "ADDED" | "MODIFIED" => Event::Put,
         "DELETED" => Event::Delete,
@@ -103,6 +91,25 @@ pub(super) fn read_event(kind: Kind, frame: &[u8]) -> Result<Event, String> {
         other => return Err(format!("{other:?} is no type of event")),
     };
     encoding.read(object).map(made).map_err(failed)
+}
+
+/// The encoded object of an event.
+pub(super) fn event_object(frame: &[u8]) -> Result<&[u8], Error> {
+    Ok(opened_event(frame)?.1)
+}
+
+/// The type of an event, and its object.
+fn opened_event(frame: &[u8]) -> Result<(&str, &[u8]), Error> {
+    let (mut sort, mut object) = ("", None);
+    let mut event = Fields::new(frame);
+    while let Some(field) = event.next_field()? {
+        match (field.number, field.content) {
+            (1, Some(text)) => sort = str::from_utf8(text).map_err(|_| Error::NotText)?,
+            (2, Some(extension)) => object = Some(content(bytes(extension, 1)?)?),
+            _ => {}
+        }
+    }
+    object.map(|object| (sort, object)).ok_or(Error::Malformed)
 }
 
 /// The Status object of an error response.
@@ -164,7 +171,7 @@ pub(super) mod tests {
         [MAGIC, &envelope].concat().into()
     }
 
-    fn event(sort: &str, write: impl FnOnce(&mut Writer)) -> Bytes {
+    pub(in crate::kube) fn event(sort: &str, write: impl FnOnce(&mut Writer)) -> Bytes {
         let object = enveloped(write);
         encode_with(|out| {
             out.nested(2, |out| out.bytes(1, &object));

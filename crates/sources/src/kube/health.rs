@@ -10,6 +10,7 @@ use super::client::RequestError;
 use super::known_objects::KnownObjects;
 use super::outage::{OutageLine, Outages};
 use super::resource::ApiResource;
+use super::watch_delay::WatchDelays;
 
 /// Shared by all watches of a cluster.
 #[derive(Clone)]
@@ -67,6 +68,15 @@ pub struct WatchHealth {
     pub repairs: u64,
     /// Empty: no error.
     pub trouble: String,
+    pub received: ReceivedEvents,
+}
+
+/// Events of a watch: additions, updates and deletions, also of objects that are not for this control plane.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ReceivedEvents {
+    pub count: u64,
+    pub bytes: u64,
+    pub delays: WatchDelays,
 }
 
 impl Default for WatchesHealth {
@@ -108,6 +118,7 @@ impl WatchesHealth {
             failures: 0,
             repairs: 0,
             trouble: String::new(),
+            received: ReceivedEvents::default(),
         };
         self.watches().insert(resource.clone(), fresh);
         Reporter { health: self.clone(), resource: resource.clone() }
@@ -160,6 +171,14 @@ impl Reporter {
         self.edit(|health| {
             health.last_event = Some(SystemTime::now());
             (health.objects, health.digest, health.version) = (known.len(), known.digest(), version);
+        });
+    }
+
+    pub(super) fn received(&self, events: &ReceivedEvents) {
+        self.edit(|health| {
+            health.received.count += events.count;
+            health.received.bytes += events.bytes;
+            health.received.delays.add(&events.delays);
         });
     }
 

@@ -14,6 +14,7 @@ mod rate;
 mod reflector;
 mod resource;
 mod scope;
+mod watch_delay;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,13 +28,14 @@ use tokio::time::{Instant, interval_at};
 use tracing::info;
 
 pub use self::client::{AccessError, ApiAccess, JSON, KubeClient, RequestError, error_response};
-pub use self::health::{State, WatchHealth, WatchesHealth};
+pub use self::health::{ReceivedEvents, State, WatchHealth, WatchesHealth};
 use self::known_objects::KnownObjects;
 pub use self::pacing::Pacing;
 pub use self::rate::RateLimiter;
 use self::reflector::{Audits, Progress, Reflector, spawn};
 pub use self::resource::{ApiResource, object_path, plural};
 pub use self::scope::NamespaceScope;
+pub use self::watch_delay::{DELAY_BUCKETS, WatchDelays};
 
 #[derive(Debug, Clone)]
 pub struct KubeOptions {

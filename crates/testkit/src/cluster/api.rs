@@ -118,6 +118,20 @@ impl ApiWriter {
         Ok(())
     }
 
+    /// The same for a namespace whose objects are gone: no controller runs that would let it go.
+    pub async fn remove(&self, object: &Value) -> Result<()> {
+        self.delete(object).await?;
+        if object["kind"] == "Namespace" {
+            let meta = json!({ "name": object["metadata"]["name"] });
+            let done =
+                json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": meta, "spec": { "finalizers": [] } });
+            let finalize = format!("{}/finalize", self.path(object).await?);
+            let (code, text) = self.client.send(Method::PUT, &finalize, JSON, done.to_string().into()).await?;
+            ensure!(code.is_success() || code == 404, "{finalize}: {code}: {}", String::from_utf8_lossy(&text));
+        }
+        Ok(())
+    }
+
     pub async fn delete_all(&self, objects: &[Value]) -> Result<()> {
         stream::iter(objects).map(|object| self.delete(object)).buffer_unordered(AT_ONCE).try_collect().await
     }

@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use http::Method;
 use serde_json::{Value, json};
 use sources::kube::JSON;
 
@@ -69,7 +68,11 @@ impl InitialObjects {
         let (spaces, others): (Vec<FoundObject>, Vec<FoundObject>) =
             more.partition(|found| found.bare["kind"] == "Namespace");
         for found in [others, spaces] {
-            stream::iter(&found).map(|found| remove(api, found)).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+            stream::iter(&found)
+                .map(|found| api.remove(&found.bare))
+                .buffer_unordered(AT_ONCE)
+                .try_collect::<()>()
+                .await?;
         }
         Ok(())
     }
@@ -145,17 +148,4 @@ async fn listed(api: &ApiWriter, kind: &Kind) -> Result<Vec<FoundObject>> {
         }
     });
     Ok(found.collect())
-}
-
-/// No controller runs that would empty a namespace and let it go: its objects must be gone already.
-async fn remove(api: &ApiWriter, FoundObject { path, bare, .. }: &FoundObject) -> Result<()> {
-    api.delete(bare).await?;
-    if bare["kind"] == "Namespace" {
-        let mut done = bare.clone();
-        done["spec"] = json!({ "finalizers": [] });
-        let finalize = format!("{path}/finalize");
-        let (code, text) = api.client.send(Method::PUT, &finalize, JSON, done.to_string().into()).await?;
-        ensure!(code.is_success() || code == 404, "{finalize}: {code}: {}", String::from_utf8_lossy(&text));
-    }
-    Ok(())
 }

@@ -88,6 +88,8 @@ impl Case {
 
 /// A proxy that asks.
 pub struct CaseProxy {
+    /// As in proxies.yaml.
+    pub entry: Value,
     pub name: String,
     /// It wants the name table too.
     pub name_table: bool,
@@ -117,6 +119,7 @@ impl CaseProxy {
         let locality = text("locality").unwrap_or_default();
         let mut parts = locality.split('/').map(str::to_owned);
         Ok(CaseProxy {
+            entry: entry.clone(),
             id: format!("{kind}~{ip}~{name}.{namespace}~{namespace}.svc.cluster.local"),
             cluster: format!("{name}.{namespace}"),
             name_table: entry["nds"] == true,

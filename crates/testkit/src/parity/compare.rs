@@ -1,7 +1,7 @@
 //! What differs between recorded and given answers, in the arbiter's words.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use serde_json::Value;
 
@@ -29,8 +29,27 @@ const UNORDERED_OBJECTS: [&str; 2] = ["lbEndpoints", "endpoints"];
 pub struct Comparison {
     pub same: usize,
     pub total: usize,
+    pub differences: Vec<ResourceDifference>,
     /// `case: proxy TYPE name: path: what`, one for each difference.
     pub lines: Vec<String>,
+}
+
+/// One place of one resource.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResourceDifference {
+    pub proxy: String,
+    /// "CDS"
+    pub kind: String,
+    pub name: String,
+    /// `path: what`, or what is wrong with the whole resource.
+    pub what: String,
+}
+
+impl fmt::Display for ResourceDifference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ResourceDifference { proxy, kind, name, what } = self;
+        write!(f, "{proxy} {kind} {name}: {what}")
+    }
 }
 
 impl Comparison {
@@ -52,10 +71,16 @@ pub fn compare(case: &str, want: &ResponsesByProxy, got: &ResponsesByProxy) -> C
                 let found = resource_differences(want.get(name), got.get(name));
                 out.total += 1;
                 out.same += usize::from(found.is_empty());
-                out.lines.extend(found.into_iter().map(|what| format!("{case}: {proxy} {kind} {name}: {what}")));
+                out.differences.extend(found.into_iter().map(|what| ResourceDifference {
+                    proxy: proxy.clone(),
+                    kind: kind.clone(),
+                    name: name.clone(),
+                    what,
+                }));
             }
         }
     }
+    out.lines = out.differences.iter().map(|it| format!("{case}: {it}")).collect();
     out
 }
 

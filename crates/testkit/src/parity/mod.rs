@@ -9,7 +9,7 @@ mod in_process;
 mod source;
 
 pub use case::{Case, CaseProxy};
-pub use compare::{Comparison, ResourcesByType, ResponsesByProxy, compare, differences, normal};
+pub use compare::{Comparison, ResourceDifference, ResourcesByType, ResponsesByProxy, compare, differences, normal};
 pub use corpus::Corpus;
 pub use decode::decode_any;
 pub use in_process::InProcess;

@@ -10,6 +10,7 @@ mod chart;
 mod check;
 mod corpus;
 mod csr_api;
+mod dashboard;
 mod encodings;
 mod faults;
 mod fencing;

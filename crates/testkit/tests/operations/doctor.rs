@@ -18,7 +18,12 @@ pub(crate) fn run(question: impl Future<Output = Result<()>>) {
 
 /// What is not in order, by id.
 pub(crate) fn findings(mesh: &ServedMesh) -> Result<Vec<Value>> {
-    let output = mesh.command(&["doctor", "-o", "json", "--for", "1s", "--fail-on", "warning"])?;
+    findings_over(mesh, "1s")
+}
+
+/// From now on for so long.
+pub(crate) fn findings_over(mesh: &ServedMesh, during: &str) -> Result<Vec<Value>> {
+    let output = mesh.command(&["doctor", "-o", "json", "--for", during, "--fail-on", "warning"])?;
     let report: Value = serde_json::from_slice(&output.stdout)
         .with_context(|| format!("{}{}", String::from_utf8_lossy(&output.stderr), mesh.log()))?;
     let checks = report["checks"].as_array().context("checks")?.clone();
@@ -287,7 +292,7 @@ fn proxies_that_do_not_answer() {
         check(&found, &["back-pressure"])?;
         ensure!(found[0]["figures"]["oldestSeconds"].as_f64() > Some(5.0), "{found:#?}");
         // They answer again, as after a restart.
-        swarm.execute("behaviour 0 0").await?;
+        swarm.execute("behaviour 0 0 0").await?;
         swarm.execute("reconnect").await?;
         mesh.wait_for("nothing that is wrong", || Ok(findings(&mesh)?.is_empty()))
     });

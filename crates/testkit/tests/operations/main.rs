@@ -12,4 +12,5 @@ mod rejecting;
 mod secrets;
 mod served;
 mod strained;
+mod symptoms;
 mod tenants;

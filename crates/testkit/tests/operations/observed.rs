@@ -1,4 +1,4 @@
-//! `meltemi doctor --prometheus`: Sidecars from who called whom, as a real Prometheus remembers it.
+//! `meltemi doctor --prometheus`: Sidecars from who called whom, and thresholds over hours, as a real Prometheus remembers them.
 
 use std::fs;
 use std::path::Path;
@@ -8,10 +8,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, ensure};
 use loadgen::mesh::MeshPlan;
 use serde_json::Value;
+use testkit::scraper::{Scraped, Scraper};
 use testkit::{environment, skip};
 
 use crate::doctor::run;
-use crate::prometheus::Scraper;
 use crate::served::{ServedMesh, plan};
 
 #[test]
@@ -24,13 +24,13 @@ fn sidecars_name_what_was_called() {
         let mesh = ServedMesh::new(&wide, &[])?;
         let _swarm = mesh.swarm().await?;
         remember(&promtool, &mesh)?;
-        let scraper = Scraper::start(&prometheus, &mesh)?;
+        let scraped = Scraped { monitoring: mesh.monitoring, api_server: None };
+        let scraper = Scraper::start(&prometheus, mesh.folder.path(), scraped)?;
         scraper.has_data("increase(istio_requests_total[1d]) > 0").await?;
 
         let by_objects = sidecars(&mesh, &[])?;
         ensure!(by_objects.len() == 4 && by_objects.iter().all(|(_, hosts)| hosts.len() == 2), "{by_objects:#?}");
-        let url = format!("http://{}", scraper.at);
-        let by_use = sidecars(&mesh, &["--prometheus", &url])?;
+        let by_use = sidecars(&mesh, &["--prometheus", &scraper.url()])?;
         let always = ["./*", "istio-system/*"];
         let expected = [
             ("ns-0", [&always[..], &["ns-1/s-1.ns-1.svc.cluster.local", "ns-2/s-2.ns-2.svc.cluster.local"]].concat()),
@@ -66,15 +66,78 @@ fn remember(promtool: &Path, mesh: &ServedMesh) -> Result<()> {
         };
         sample(10, 7200) + &sample(50, 3600)
     });
-    let text = format!("# TYPE istio_requests counter\n{}# EOF\n", series.concat());
-    let file = mesh.path("calls.om");
-    fs::write(&file, text)?;
+    backfill(promtool, mesh, &format!("# TYPE istio_requests counter\n{}", series.concat()))
+}
+
+/// Into the data that a Prometheus starts with.
+fn backfill(promtool: &Path, mesh: &ServedMesh, series: &str) -> Result<()> {
+    let file = mesh.path("history.om");
+    fs::write(&file, format!("{series}# EOF\n"))?;
     let output = Command::new(promtool)
         .args(["tsdb", "create-blocks-from", "openmetrics"])
         .args([&file, &mesh.path("tsdb")])
         .output()?;
     ensure!(output.status.success(), "promtool: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())
+}
+
+const MINUTE: u64 = 60;
+const HOUR: u64 = 60 * MINUTE;
+/// How long convergence has been slow.
+const SLOW: u64 = 2 * HOUR;
+/// An instant query sees samples of the last five minutes.
+const STEP: u64 = 4 * MINUTE;
+
+/// What lasts two hours is found over two hours, and is a peak over eight.
+#[test]
+fn thresholds_hold_for_the_time_that_was_asked_for() {
+    let (Some(prometheus), Some(promtool)) = (environment::prometheus(), environment::promtool()) else {
+        return skip(
+            "doctor over hours: no Prometheus (Debian: apt-get install prometheus, or set MELTEMI_PROMETHEUS)",
+        );
+    };
+    run(async move {
+        let mesh = ServedMesh::new(&plan(12, 12), &[])?;
+        let _swarm = mesh.swarm().await?;
+        backfill(&promtool, &mesh, &slow_convergence()?)?;
+        let scraped = Scraped { monitoring: mesh.monitoring, api_server: None };
+        let scraper = Scraper::start(&prometheus, mesh.folder.path(), scraped)?;
+        scraper.has_data("pilot_xds_clients").await?;
+        scraper.has_data("pilot_proxy_convergence_time_bucket{job=\"old\"} offset 10m").await?;
+        let judged = |since: &str| {
+            let output = mesh.command(&["doctor", "-o", "json", "--prometheus", &scraper.url(), "--since", since])?;
+            serde_json::from_slice::<Value>(&output.stdout)
+                .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())
+        };
+        let wrong = |report: &Value| {
+            let checks = report["checks"].as_array().cloned().unwrap_or_default();
+            let wrong = checks.iter().filter(|check| check["mark"] != "ok");
+            wrong.filter_map(|check| check["id"].as_str().map(str::to_owned)).collect::<Vec<_>>()
+        };
+        let short = judged("2h")?;
+        ensure!(wrong(&short) == ["convergence", "sharding"], "{short:#}");
+        ensure!(short["judgedOver"]["source"] == "from Prometheus", "{short:#}");
+        let long = judged("8h")?;
+        ensure!(wrong(&long).is_empty(), "{long:#}");
+        Ok(())
+    });
+}
+
+/// Ten changes a minute for nine hours. Each has reached all within a second, but in the last two hours, within a minute.
+fn slow_convergence() -> Result<String> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let mut text = "# TYPE pilot_proxy_convergence_time_bucket gauge\n".to_owned();
+    for (bound, slow) in [("1", false), ("30", false), ("60", true), ("+Inf", true)] {
+        let mut count = 0;
+        for ago in (0..9 * HOUR / STEP).rev().map(|step| step * STEP) {
+            if slow || ago >= SLOW {
+                count += 10 * STEP / MINUTE;
+            }
+            text +=
+                &format!("pilot_proxy_convergence_time_bucket{{job=\"old\",le=\"{bound}\"}} {count} {}\n", now - ago);
+        }
+    }
+    Ok(text)
 }
 
 /// What it would have applied: namespaces and hosts.

@@ -65,6 +65,15 @@ fn a_container_that_is_too_small() {
     if let Some(why) = netns::missing() {
         return skip(&format!("memory near its limit: {why}"));
     }
+    let limited = |limit: f64| async move {
+        let script = format!(
+            "mount -t tmpfs none /sys/fs/cgroup && echo {limit:.0} > /sys/fs/cgroup/memory.max && exec \"$0\" \"$@\""
+        );
+        let through = ["unshare", "-m", "sh", "-c", &script].map(str::to_owned);
+        let mesh = ServedMesh::with(&plan(12, 12), &Setup { through: &through, ..Setup::default() })?;
+        let _swarm = mesh.swarm().await?;
+        findings(&mesh)
+    };
     run(async {
         let needed = {
             let mesh = ServedMesh::new(&plan(12, 12), &[])?;
@@ -72,21 +81,15 @@ fn a_container_that_is_too_small() {
             ensure!(findings(&mesh)?.is_empty(), "nothing is wrong with the machine's memory");
             Figures::of(&mesh)?.value("process_resident_memory_bytes")
         };
-        let script = format!(
-            "mount -t tmpfs none /sys/fs/cgroup && echo {:.0} > /sys/fs/cgroup/memory.max && exec \"$0\" \"$@\"",
-            needed * 1.05
-        );
-        let through = ["unshare", "-m", "sh", "-c", &script].map(str::to_owned);
-        let mesh = ServedMesh::with(&plan(12, 12), &Setup { through: &through, ..Setup::default() })?;
-        let _swarm = mesh.swarm().await?;
-        let found = findings(&mesh)?;
+        let found = limited(needed * 1.05).await?;
         check(&found, &["memory"])?;
         let what = found[0]["what"].as_str().context("what was found")?;
         ensure!(
             found[0]["figures"]["share"].as_f64() > Some(0.8) && what.contains("the largest part is "),
             "{found:#?}"
         );
-        Ok(())
+        ensure!(found[0]["hint"].to_string().contains("raise the limit"), "{found:#?}");
+        check(&limited(needed * 2.0).await?, &[])
     });
 }
 

@@ -58,7 +58,7 @@ fn a_tenant_sees_its_own_proxies_alone() {
                 ensure!(!answer.body.contains("outbound|"), "{who} asks {page}: {}", answer.body);
             }
         }
-        for page in ["config_dump", "edsz", "ndsz", "explain/proxy"] {
+        for page in ["config_dump", "edsz", "ndsz", "explain/proxy", "history", "history/config", "history/diff"] {
             let answer = ask(Some(&tenant), &format!("/debug/{page}?proxyID={own}")).await?;
             ensure!(answer.status == 200, "its own {page}: {} {}", answer.status, answer.body);
         }

@@ -6,8 +6,8 @@ use std::{
 };
 
 use crate::{
-    Changes, Resource, Seq,
-    protocol::{pending_reply::PendingReply, watch_info::SentInfo},
+    Changes, Resource, Seq, Variant,
+    protocol::{names::Charge, pending_reply::PendingReply, watch_info::SentInfo},
 };
 
 #[derive(Default)]
@@ -54,6 +54,8 @@ pub(crate) struct OutstandingResponse {
     pub(crate) sent_at: Instant,
     /// It was counted as overdue.
     pub(crate) overdue: bool,
+    /// What its own content counts for, if that is much.
+    pub(crate) charge: Option<Charge>,
 }
 
 /// The resources of a response.
@@ -70,6 +72,15 @@ impl Content {
             Content::Shared(changes) => &changes.changed,
             Content::Own(resources) => resources,
         }
+    }
+
+    /// Of resources that were encoded for this stream alone, because it asked for names that the class does not have.
+    pub(crate) fn own_bytes(&self, variant: Variant) -> usize {
+        /// The response that is about to be sent, and what is remembered of it until its ACK.
+        const OF_THIS_STREAM: usize = 2;
+        let Content::Own(resources) = self else { return 0 };
+        let own = resources.iter().filter(|resource| Arc::strong_count(resource) <= OF_THIS_STREAM);
+        own.map(|resource| resource.len(variant) + resource.name.len()).sum()
     }
 }
 
@@ -176,6 +187,7 @@ mod tests {
             changed_at: None,
             sent_at: Instant::now(),
             overdue: false,
+            charge: None,
         };
         ack.sent(nonce.into(), 1, Box::new(response));
     }

@@ -332,6 +332,7 @@ impl Watch {
             changed_at,
             sent_at: now,
             overdue: false,
+            charge: None,
         });
         Some(NextResponse { content, removed, version: seq, to_warm, outstanding })
     }

@@ -20,6 +20,7 @@ pub(crate) mod notifier;
 pub(crate) mod options;
 pub(crate) mod outbound;
 pub(crate) mod port;
+pub(crate) mod port_listener;
 pub(crate) mod provider;
 pub(crate) mod register;
 pub(crate) mod reply;
@@ -38,7 +39,6 @@ use bytes::Bytes;
 use futures_util::future::{Either, ready};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, TcpStream},
     sync::watch,
     task::JoinSet,
     time::{Instant, sleep, timeout, timeout_at},
@@ -46,7 +46,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
-    Connections, Journal, LogLimit, Metrics, Options, Peer, Provider, ServerPort,
+    Connections, CountedStream, Journal, LogLimit, Metrics, Options, Peer, PortListener, Provider, ServerPort,
     encoding::response_cache::ResponseCache,
     protocol::nonces::Nonces,
     server::{
@@ -127,8 +127,8 @@ impl Server {
 
     /// Serves the connections of a port until `shutdown`, then closes each at a random time within the drain window. Returns
     /// when all are closed, at the latest when the window ends.
-    pub async fn serve(&self, listener: TcpListener, port: ServerPort, shutdown: impl Future<Output = ()>) {
-        let mut shutdown = std::pin::pin!(shutdown);
+    pub async fn serve(&self, listener: impl Into<PortListener>, port: ServerPort, shutdown: impl Future<Output = ()>) {
+        let (listener, mut shutdown) = (listener.into(), std::pin::pin!(shutdown));
         let drain = watch::Sender::new(None);
         let mut connections = JoinSet::new();
         loop {
@@ -162,7 +162,7 @@ impl Server {
     fn accept(
         &self,
         connections: &mut JoinSet<()>,
-        socket: TcpStream,
+        socket: CountedStream,
         address: SocketAddr,
         port: ServerPort,
         drain: watch::Receiver<Option<Instant>>,
@@ -188,7 +188,7 @@ impl Server {
 
     async fn accept_tls(
         self,
-        socket: TcpStream,
+        socket: CountedStream,
         (address, account): (SocketAddr, Arc<ConnectionBytes>),
         tls: TlsAcceptor,
         port: ServerPort,

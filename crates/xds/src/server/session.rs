@@ -208,21 +208,25 @@ impl Session {
     }
 
     /// The next response in push order.
-    pub(crate) fn next(&mut self) -> Result<Next, StreamError> {
+    pub(crate) fn next(&mut self, account: &ConnectionBytes) -> Result<Next, StreamError> {
         let timed = Timed::begin();
-        let next = self.encode_next();
+        let next = self.encode_next(account);
         timed.end(Stage::Delta, self.shared.metrics.stages());
         next
     }
 
-    fn encode_next(&mut self) -> Result<Next, StreamError> {
+    fn encode_next(&mut self, account: &ConnectionBytes) -> Result<Next, StreamError> {
         let entry = self.registration.entry();
         let watches = &mut *entry.watches();
         let started_at = clock::now();
         let grace = self.shared.options.removal_grace;
         let next = self.protocol.next(watches, grace, started_at.into_std());
         match next.map_err(|HistoryLost| StreamError::HistoryLost)? {
-            protocol::Next::Response(kind, response) => {
+            protocol::Next::Response(kind, mut response) => {
+                let own = response.content.own_bytes(self.protocol.variant());
+                if own > LONG {
+                    response.outstanding.charge = Some(account.keep_until_reply(own)?);
+                }
                 self.encode(watches, kind, response, started_at).map(Next::Response)
             }
             protocol::Next::Idle => Ok(Next::Idle),

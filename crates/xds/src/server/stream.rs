@@ -332,7 +332,7 @@ impl Call {
         if let Some(notified_at) = self.notified_at.take() {
             session.record_queue_time(clock::now().into_std().saturating_duration_since(notified_at));
         }
-        match session.next()? {
+        match session.next(self.requests.account())? {
             Next::Response(response) => {
                 self.may_send = session.has_more();
                 self.out.send(response);

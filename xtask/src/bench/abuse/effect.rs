@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::bench::objects::Objects;
 use crate::bench::scenario::Scenario;
 use crate::bench::swarm::Swarm;
-use crate::demo::http;
+use shop::http;
 
 /// Between two probes of readiness.
 const PROBE: Duration = Duration::from_millis(100);

@@ -7,9 +7,9 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use crate::bench::plane::{Plane, until};
-use crate::demo::http;
-use crate::demo::process::Process;
-use crate::port;
+use shop::http;
+use shop::port;
+use shop::process::ChildProcess;
 
 pub(super) struct ExposedServer {
     pub(super) plane: Plane,
@@ -29,7 +29,7 @@ impl ExposedServer {
         command.arg(format!("--httpsAddr={webhook}")).arg("--log_output_level=all:error");
         // The silent key servers of tenants are on this machine.
         command.env("MELTEMI_ALLOWED_CIDRS_IN_JWKS_URIS", "127.0.0.0/8");
-        let mut process = Process::start("meltemi", work, &mut command)?;
+        let mut process = ChildProcess::start("meltemi", work, &mut command)?;
         until("meltemi to listen", &mut process, || TcpStream::connect(xds).is_ok())?;
         Ok(ExposedServer { plane: Plane { process, xds, monitoring, secure: Some(secure) }, http, webhook })
     }

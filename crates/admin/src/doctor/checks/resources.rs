@@ -8,6 +8,8 @@ use crate::doctor::sample::{Observation, SampleWindow};
 
 const CPU: f64 = 0.8;
 const MEMORY: f64 = 0.8;
+/// Of the memory of the process. Where every part is smaller, the program itself does not fit, and no configuration changes that.
+const LARGE_PART: f64 = 0.1;
 
 /// Against the request of the container, outside of rollouts.
 pub(super) fn cpu(seen: &Observation) -> DoctorCheck {
@@ -64,7 +66,9 @@ pub(super) fn memory(seen: &Observation) -> DoctorCheck {
     check.found(
         CheckOutcome::Error,
         format!("{shown}: {:.0} %{part}", share * 100.0),
-        largest.map_or(RAISE_THE_LIMIT, |(part, _)| memory_remedy(part)),
+        largest
+            .filter(|(_, bytes)| *bytes > LARGE_PART * resident)
+            .map_or(RAISE_THE_LIMIT, |(part, _)| memory_remedy(part)),
         json!({"share": share, "parts": parts.into_iter().collect::<std::collections::BTreeMap<_, _>>()}),
     )
 }

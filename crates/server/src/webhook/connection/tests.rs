@@ -11,7 +11,7 @@ use hyper::client::conn::{http1, http2};
 use hyper::{Request, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -49,7 +49,7 @@ impl Port {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let counts = ValidationMetrics::register(&xds::Register::new(prometheus::Registry::new())).unwrap();
-        tokio::spawn(serve(listener, acceptor(&secure.into(), allowed).unwrap(), router(counts, None), limits));
+        tokio::spawn(serve(listener.into(), acceptor(&secure.into(), allowed).unwrap(), router(counts, None), limits));
         Port { address, root }
     }
 

@@ -1,7 +1,7 @@
 //! The watch: applies events as they arrive, and runs audits when due. Ends with the connection, or when it cannot be resumed.
 
 use std::collections::HashSet;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::{Buf, Bytes, BytesMut};
 use config::kind::Kind;
@@ -13,10 +13,12 @@ use tracing::{debug, info};
 
 use super::super::client::{RequestError, Status, chain};
 use super::super::encoded_page::{self, accepted_types, is_encoded_watch, next_frame};
+use super::super::health::ReceivedEvents;
 use super::super::known_objects::{ObservedObject, version};
 use super::super::pacing::with_jitter;
 use super::super::page::{self, Event};
 use super::super::resource::ApiResource;
+use super::super::watch_delay::written;
 use super::{Reflector, WatchEnd, escaped, is_ours};
 
 /// Of one event, in bytes.
@@ -83,42 +85,44 @@ impl Reflector {
     }
 
     async fn take_events(&mut self, framing: Framing, arrived: &mut BytesMut) -> Result<(), WatchEnd> {
-        let mut updates = Vec::new();
+        let (mut updates, mut received) = (Vec::new(), ReceivedEvents::default());
         let outcome = loop {
             match framing.next(arrived) {
-                Ok(Some(event)) => {
-                    if let Err(end) = self.take(framing, &event, &mut updates) {
-                        break Err(end);
-                    }
-                }
+                Ok(Some(event)) => match self.take(framing, &event, &mut updates) {
+                    Ok(change) => count(&mut received, change, framing, &event),
+                    Err(end) => break Err(end),
+                },
                 Ok(None) => break Ok(()),
                 Err(failure) => break Err(failure.into()),
             }
         };
         // Updates before an error count.
+        self.health.received(&received);
         self.send(updates).await?;
         self.health.record_event(&self.known, self.progress.at.unwrap_or_default());
         outcome
     }
 
-    fn take(&mut self, framing: Framing, event: &[u8], updates: &mut Vec<Update>) -> Result<(), WatchEnd> {
+    fn take(&mut self, framing: Framing, event: &[u8], updates: &mut Vec<Update>) -> Result<Change, WatchEnd> {
         if event.is_empty() {
-            return Ok(());
+            return Ok(Change::None);
         }
         let unreadable = |what: &str| WatchEnd::from(RequestError::Unreadable(what.to_owned()));
         match framing.read(self.resource.kind, event).map_err(|error| unreadable(&error))? {
             Event::Error(Status { code, reason, message }) => {
-                return Err(RequestError::Status { code, reason, message, retry_after: None }.into());
+                Err(RequestError::Status { code, reason, message, retry_after: None }.into())
             }
             Event::Bookmark(node) => {
                 let at =
                     node.get("metadata").and_then(version).ok_or_else(|| unreadable("a bookmark without version"))?;
                 self.advance(at)?;
+                Ok(Change::None)
             }
             Event::Delete(node) => {
                 let seen = ObservedObject::new(&node).ok_or_else(|| unreadable("an object without name or version"))?;
                 self.advance(seen.version)?;
                 self.known.delete(&seen.name, updates);
+                Ok(Change::Delete)
             }
             Event::Put(node) => {
                 let seen = ObservedObject::new(&node).ok_or_else(|| unreadable("an object without name or version"))?;
@@ -132,9 +136,9 @@ impl Reflector {
                     (true, false) => {}
                     (false, _) => self.known.delete(&seen.name, updates),
                 }
+                Ok(Change::Put)
             }
         }
-        Ok(())
     }
 
     /// Versions only grow. A smaller one means that the server's store was restored, or that events arrived out of
@@ -170,6 +174,29 @@ impl Reflector {
             self.pages(part, self.pacing.page, &mut HashSet::new()).await?;
         }
         Ok(())
+    }
+}
+
+/// What an event was.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Change {
+    /// A bookmark, or an empty line.
+    None,
+    Put,
+    Delete,
+}
+
+fn count(received: &mut ReceivedEvents, change: Change, framing: Framing, event: &[u8]) {
+    if change == Change::None {
+        return;
+    }
+    received.count += 1;
+    received.bytes += event.len() as u64;
+    // The last write of a deleted object was another one.
+    let put = change == Change::Put;
+    if let Some(time) = put.then(|| written(event, matches!(framing, Framing::Encoded))).flatten() {
+        // A clock that is behind that of the API server shows no delay.
+        received.delays.record(SystemTime::now().duration_since(time).unwrap_or_default());
     }
 }
 

@@ -13,34 +13,34 @@ use nix::unistd::Pid;
 /// Grace period between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(3);
 
-pub(crate) struct Process {
+pub struct ChildProcess {
     name: String,
     log: PathBuf,
     child: Child,
 }
 
-impl Process {
-    pub(crate) fn start(name: &str, logs: &Path, command: &mut Command) -> Result<Process> {
+impl ChildProcess {
+    pub fn start(name: &str, logs: &Path, command: &mut Command) -> Result<ChildProcess> {
         let log = logs.join(format!("{name}.log"));
         let file = File::create(&log)?;
         // In a group of its own: Ctrl-C reaches us only, and we end the others in order.
         command.process_group(0).stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         let child = command.spawn().with_context(|| format!("start {}", command.get_program().display()))?;
-        Ok(Process { name: name.to_owned(), log, child })
+        Ok(ChildProcess { name: name.to_owned(), log, child })
     }
 
-    pub(crate) fn id(&self) -> u32 {
+    pub fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// An error with the end of its log when it has ended.
-    pub(crate) fn check(&mut self) -> Result<()> {
+    pub fn check(&mut self) -> Result<()> {
         let Some(status) = self.child.try_wait()? else { return Ok(()) };
         bail!("{} ended ({status})\n{}", self.name, self.log_tail())
     }
 
     /// The end of its log.
-    pub(crate) fn log_tail(&self) -> String {
+    pub fn log_tail(&self) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<&str> = text.lines().collect();
@@ -49,7 +49,7 @@ impl Process {
     }
 
     /// Asks it to end, without waiting: several end at once.
-    pub(crate) fn ask_to_end(&self) {
+    pub fn ask_to_end(&self) {
         kill(self.process(), Signal::SIGTERM).ok();
     }
 
@@ -58,7 +58,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         self.ask_to_end();
         let asked = Instant::now();
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn a_process_is_terminated_with_its_guard() {
         let logs = tempfile::tempdir().unwrap();
-        let process = Process::start("sleep", logs.path(), Command::new("sleep").arg("60")).unwrap();
+        let process = ChildProcess::start("sleep", logs.path(), Command::new("sleep").arg("60")).unwrap();
         let id = process.child.id();
         assert!(is_alive(id));
         drop(process);
@@ -96,7 +96,7 @@ mod tests {
     fn an_exit_is_reported_with_the_end_of_the_log() {
         let logs = tempfile::tempdir().unwrap();
         let mut process =
-            Process::start("sh", logs.path(), Command::new("sh").args(["-c", "echo no port; exit 3"])).unwrap();
+            ChildProcess::start("sh", logs.path(), Command::new("sh").args(["-c", "echo no port; exit 3"])).unwrap();
         process.child.wait().unwrap();
         let error = process.check().unwrap_err().to_string();
         assert!(error.contains("sh ended (exit status: 3)") && error.contains("no port"), "{error}");

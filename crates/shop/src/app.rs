@@ -1,4 +1,4 @@
-//! The small program that each service of the shop runs: it names itself and passes the request on. On a cluster it is `xtask app` in a container.
+//! The small program that each service of the shop runs: it names itself and passes the request on. On a cluster `xtask app` runs it in a container.
 
 use std::io::{BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -9,15 +9,15 @@ use std::thread;
 use anyhow::{Context, Result};
 use signal_hook::consts::SIGTERM;
 
-use super::http;
+use crate::http;
 
 /// The path whose answer names the callers too.
-pub(crate) const CALLERS: &str = "/callers";
+pub const CALLERS: &str = "/callers";
 /// The path that is answered without the next service.
 const HEALTH: &str = "/health";
 
 #[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Args {
+pub struct AppArgs {
     /// What it calls itself
     name: String,
     version: String,
@@ -28,7 +28,7 @@ pub(crate) struct Args {
     next: Option<String>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub fn run(args: &AppArgs) -> Result<()> {
     let next = args.next.clone().map(|to| {
         let host = to.split(':').next().unwrap_or_default().to_owned();
         Next { host, to }
@@ -43,22 +43,22 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct App {
-    pub(super) name: String,
-    pub(super) version: String,
+pub struct App {
+    pub name: String,
+    pub version: String,
     /// `None`: it calls nobody.
-    pub(super) next: Option<Next>,
+    pub next: Option<Next>,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Next {
-    pub(super) host: String,
+pub struct Next {
+    pub host: String,
     /// Address and port, or a name and port that is looked up for each request.
-    pub(super) to: String,
+    pub to: String,
 }
 
 impl App {
-    pub(super) fn serve(&self, listener: &TcpListener) {
+    pub fn serve(&self, listener: &TcpListener) {
         for stream in listener.incoming().flatten() {
             let app = self.clone();
             thread::spawn(move || app.answer_all(&stream).ok());

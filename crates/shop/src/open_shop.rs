@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,10 +13,10 @@ use anyhow::{Context, Result, bail};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tempfile::TempDir;
 
-use super::http;
-use super::process::Process;
-use super::shop::{self, CART_V2, FRONT, PODS, Pod, SUPPLIER};
-use crate::{port, progress, project, setup};
+use crate::pods::{self, CART_V2, FRONT, PODS, Pod, SUPPLIER};
+use crate::process::ChildProcess;
+use crate::step::step;
+use crate::{Shop, files, http, port, tries};
 
 /// Long enough for four Envoys to start on two busy cores.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -24,33 +24,32 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// A name in the certificate of the secure port.
 const SERVER_NAME: &str = "istiod.istio-system.svc";
 
-pub(super) struct Mesh {
-    pub(super) meltemi: PathBuf,
+pub struct OpenShop {
+    pub(crate) meltemi: PathBuf,
     /// The folder that is served. The user may edit it: it is a copy.
-    pub(super) live: PathBuf,
+    pub(crate) live: PathBuf,
     /// Files that are not served yet.
-    pub(super) later: PathBuf,
-    pub(super) monitoring: SocketAddr,
+    pub(crate) later: PathBuf,
+    pub(crate) monitoring: SocketAddr,
     xds: SocketAddr,
     envoy: PathBuf,
-    processes: Vec<Process>,
+    processes: Vec<ChildProcess>,
     stopped: Arc<AtomicBool>,
     // Last, so that it goes when no process writes to it any more.
     work: TempDir,
 }
 
-impl Mesh {
-    pub(super) fn start(program: Option<PathBuf>, keep: bool) -> Result<Mesh> {
-        let envoy = setup::tools()?.envoy;
+impl OpenShop {
+    pub(crate) fn start(shop: &Shop) -> Result<OpenShop> {
         eprintln!("demo:");
         for address in PODS.iter().flat_map(Pod::addresses).chain([SUPPLIER.app_address()]) {
-            shop::listener(address)?;
+            pods::listener(address)?;
         }
-        let mut mesh = Mesh::new(program.map_or_else(project::meltemi, Ok)?, envoy, keep)?;
-        progress::own_step("start the apps", || PODS.into_iter().chain([SUPPLIER]).try_for_each(Pod::start_app))?;
-        progress::own_step("start the control plane", || mesh.start_control_plane())?;
-        progress::own_step("start four agents, each with an Envoy", || mesh.start_proxies())?;
-        progress::own_step("wait for certificates and answers", || {
+        let mut mesh = OpenShop::new(shop)?;
+        step("start the apps", || PODS.into_iter().chain([SUPPLIER]).try_for_each(Pod::start_app))?;
+        step("start the control plane", || mesh.start_control_plane())?;
+        step("start four agents, each with an Envoy", || mesh.start_proxies())?;
+        step("wait for certificates and answers", || {
             PODS.iter().try_for_each(|pod| {
                 let what = format!("{} to be ready", pod.proxy());
                 mesh.until(&what, || http::get(pod.admin(), "admin", "/ready")).map(|_| ())
@@ -60,27 +59,27 @@ impl Mesh {
         Ok(mesh)
     }
 
-    fn new(meltemi: PathBuf, envoy: PathBuf, keep: bool) -> Result<Mesh> {
+    fn new(shop: &Shop) -> Result<OpenShop> {
         let stopped = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register(signal, Arc::clone(&stopped)).context("listen for Ctrl-C")?;
         }
         let mut work = tempfile::Builder::new().prefix("meltemi-demo-").tempdir().context("make the work folder")?;
-        work.disable_cleanup(keep);
+        work.disable_cleanup(shop.keep);
         let path = |name: &str| work.path().join(name);
         let (live, later) = (path("shop"), path("shop-later"));
-        copy_folder(&project::root().join("examples/shop"), &live)?;
-        copy_folder(&project::root().join("examples/shop-later"), &later)?;
+        files::write(&files::LIVE, &live)?;
+        files::write(&files::LATER, &later)?;
         for folder in ["logs", "tokens"] {
             fs::create_dir(path(folder))?;
         }
-        Ok(Mesh {
-            meltemi,
+        Ok(OpenShop {
+            meltemi: shop.program.clone(),
             live,
             later,
             monitoring: port::reserve_usual(15014)?,
             xds: port::reserve_usual(15012)?,
-            envoy,
+            envoy: shop.envoy.clone(),
             processes: Vec::new(),
             stopped,
             work,
@@ -95,7 +94,7 @@ impl Mesh {
         command.args(["--grpcAddr=", "--httpsAddr=", "--stateDir"]).arg(self.state());
         let ready = port::reserve_usual(8080)?;
         command.arg(format!("--httpAddr={ready}"));
-        self.processes.push(Process::start("meltemi", &self.logs(), &mut command)?);
+        self.processes.push(ChildProcess::start("meltemi", &self.logs(), &mut command)?);
         self.until("the control plane to be ready", || http::get(ready, "meltemi", "/ready"))?;
         Ok(())
     }
@@ -105,7 +104,7 @@ impl Mesh {
             let mut command = self.agent(pod)?;
             // Without hot restart Envoy leaves nothing in shared memory, and several need no ids.
             command.args(["--", "--disable-hot-restart", "--concurrency", "1", "--log-level", "warning"]);
-            self.processes.push(Process::start(&pod.proxy(), &self.logs(), &mut command)?);
+            self.processes.push(ChildProcess::start(&pod.proxy(), &self.logs(), &mut command)?);
         }
         Ok(())
     }
@@ -132,18 +131,18 @@ impl Mesh {
     }
 
     /// Asks until there is an answer. Ends early when somebody pressed Ctrl-C or a process died.
-    pub(super) fn until<T>(&mut self, what: &str, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
+    pub(crate) fn until<T>(&mut self, what: &str, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
         let start = Instant::now();
         loop {
             let answer = ask();
             if self.stopped.load(Ordering::Relaxed) {
                 bail!("stopped while waiting for {what}");
             }
-            self.processes.iter_mut().try_for_each(Process::check)?;
+            self.processes.iter_mut().try_for_each(ChildProcess::check)?;
             match answer {
                 Ok(answer) => return Ok(answer),
                 Err(error) if start.elapsed() > DEADLINE => {
-                    let logs: String = self.processes.iter().map(Process::log_tail).collect();
+                    let logs: String = self.processes.iter().map(ChildProcess::log_tail).collect();
                     return Err(error.context(format!("waited {} s for {what}\n{logs}", DEADLINE.as_secs())));
                 }
                 Err(_) => thread::sleep(Duration::from_millis(5)),
@@ -151,11 +150,19 @@ impl Mesh {
         }
     }
 
-    pub(super) fn run_until_stopped(&mut self) -> Result<()> {
+    /// Tries everything that it offers.
+    pub fn check(&mut self) -> Result<()> {
+        tries::run(self)
+    }
+
+    /// Says what there is to try, and waits.
+    pub fn run_until_stopped(&mut self) -> Result<()> {
+        tries::print(self);
         while !self.stopped.load(Ordering::Relaxed) {
-            self.processes.iter_mut().try_for_each(Process::check)?;
+            self.processes.iter_mut().try_for_each(ChildProcess::check)?;
             thread::sleep(Duration::from_millis(100));
         }
+        eprintln!("\ndemo: stopping");
         Ok(())
     }
 
@@ -164,19 +171,19 @@ impl Mesh {
         self.work.path().join("state")
     }
 
-    pub(super) fn logs(&self) -> PathBuf {
+    pub(crate) fn logs(&self) -> PathBuf {
         self.work.path().join("logs")
     }
 }
 
-impl Drop for Mesh {
+impl Drop for OpenShop {
     fn drop(&mut self) {
-        self.processes.iter().for_each(Process::ask_to_end);
+        self.processes.iter().for_each(ChildProcess::ask_to_end);
     }
 }
 
 /// What a program printed; an error with its complaint when it failed.
-pub(super) fn output(command: &mut Command) -> Result<String> {
+pub fn output(command: &mut Command) -> Result<String> {
     let program = command.get_program().display().to_string();
     let out = command.output().with_context(|| format!("run {program}"))?;
     if !out.status.success() {
@@ -184,12 +191,4 @@ pub(super) fn output(command: &mut Command) -> Result<String> {
         bail!("{program} {}: {}\n{}", arguments.join(" "), out.status, String::from_utf8_lossy(&out.stderr));
     }
     String::from_utf8(out.stdout).with_context(|| format!("read what {program} printed"))
-}
-
-fn copy_folder(from: &Path, to: &Path) -> Result<()> {
-    fs::create_dir(to)?;
-    for file in project::files(from)? {
-        fs::copy(from.join(&file), to.join(&file)).with_context(|| format!("copy {}", file.display()))?;
-    }
-    Ok(())
 }

@@ -6,12 +6,12 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Context, Result};
 
 /// A port of 127.0.0.1 that stays reserved until this process ends: the system gives it to nobody else who asks for any port.
-pub(crate) fn reserve() -> Result<SocketAddr> {
+pub fn reserve() -> Result<SocketAddr> {
     hold(&TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("find a free port on 127.0.0.1")?)
 }
 
 /// The usual port, so that commands need no flag; another when it is taken.
-pub(crate) fn reserve_usual(port: u16) -> Result<SocketAddr> {
+pub fn reserve_usual(port: u16) -> Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_or_else(|_| reserve(), |listener| hold(&listener))
 }
 

@@ -6,27 +6,27 @@ use std::thread;
 
 use anyhow::{Context, Result};
 
-use super::app::{App, Next};
+use crate::app::{App, Next};
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pod {
-    pub(super) app: &'static str,
-    pub(super) version: &'static str,
+pub(crate) struct Pod {
+    pub(crate) app: &'static str,
+    pub(crate) version: &'static str,
     address: Ipv4Addr,
     /// Host that the app calls, and its port on the proxy. `None`: it calls nobody.
     next: Option<(&'static str, u16)>,
 }
 
-pub(super) const FRONT: Pod = pod("front", "v1", 1, Some(("cart", 7081)));
-pub(super) const CART_V1: Pod = pod("cart", "v1", 2, Some(("stock", 7082)));
-pub(super) const STOCK: Pod = pod("stock", "v1", 3, Some(("supplier.example.com", 7083)));
+pub(crate) const FRONT: Pod = pod("front", "v1", 1, Some(("cart", 7081)));
+pub(crate) const CART_V1: Pod = pod("cart", "v1", 2, Some(("stock", 7082)));
+pub(crate) const STOCK: Pod = pod("stock", "v1", 3, Some(("supplier.example.com", 7083)));
 /// Runs from the start, but nobody knows of it until its file is copied into the folder.
-pub(super) const CART_V2: Pod = pod("cart", "v2", 4, Some(("stock", 7082)));
+pub(crate) const CART_V2: Pod = pod("cart", "v2", 4, Some(("stock", 7082)));
 
-pub(super) const PODS: [Pod; 4] = [FRONT, CART_V1, STOCK, CART_V2];
+pub(crate) const PODS: [Pod; 4] = [FRONT, CART_V1, STOCK, CART_V2];
 
 /// An app without a proxy: the mesh knows it by a ServiceEntry.
-pub(super) const SUPPLIER: Pod = pod("supplier", "outside", 9, None);
+pub(crate) const SUPPLIER: Pod = pod("supplier", "outside", 9, None);
 
 /// Where the proxy takes requests for the app.
 const INGRESS: u16 = 7080;
@@ -39,29 +39,29 @@ const fn pod(app: &'static str, version: &'static str, last: u8, next: Option<(&
 
 impl Pod {
     /// As the control plane names its proxy.
-    pub(super) fn proxy(&self) -> String {
+    pub(crate) fn proxy(&self) -> String {
         format!("{}-{}.shop", self.app, self.version)
     }
 
-    pub(super) fn ingress(&self) -> SocketAddr {
+    pub(crate) fn ingress(&self) -> SocketAddr {
         self.at(INGRESS)
     }
 
-    pub(super) fn admin(&self) -> SocketAddr {
+    pub(crate) fn admin(&self) -> SocketAddr {
         self.at(ADMIN)
     }
 
-    pub(super) fn app_address(&self) -> SocketAddr {
+    pub(crate) fn app_address(&self) -> SocketAddr {
         self.at(APP)
     }
 
     /// Every address that the app and its proxy will listen on.
-    pub(super) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         [INGRESS, APP, ADMIN].into_iter().chain(self.next.map(|(_, port)| port)).map(|port| self.at(port))
     }
 
     /// Starts the app on a thread of its own, for as long as the process lives.
-    pub(super) fn start_app(self) -> Result<()> {
+    pub(crate) fn start_app(self) -> Result<()> {
         let listener = listener(self.app_address())?;
         let next = self.next.map(|(host, port)| Next { host: host.to_owned(), to: self.at(port).to_string() });
         let app = App { name: self.app.to_owned(), version: self.version.to_owned(), next };
@@ -75,7 +75,7 @@ impl Pod {
 }
 
 /// Binds, or says who is in the way.
-pub(super) fn listener(at: SocketAddr) -> Result<TcpListener> {
+pub(crate) fn listener(at: SocketAddr) -> Result<TcpListener> {
     TcpListener::bind(at).with_context(|| {
         format!(
             "the demo needs {at}; if another program listens there (or a demo is running), stop it; if this system has no \
@@ -88,11 +88,17 @@ pub(super) fn listener(at: SocketAddr) -> Result<TcpListener> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::{Path, PathBuf};
+
     use super::*;
+
+    fn repository() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    }
 
     #[test]
     fn the_example_has_this_supplier() {
-        let file = crate::project::root().join("examples/shop/supplier.yaml");
+        let file = repository().join("examples/shop/supplier.yaml");
         let entry = std::fs::read_to_string(file).expect("the example has it");
         let (host, port) = STOCK.next.expect("stock calls it");
         let app = format!("ports: {{http: {APP}}}");
@@ -106,8 +112,7 @@ mod tests {
     /// Two places say the same; this test is what keeps them together.
     #[test]
     fn the_example_has_these_pods_and_ports() {
-        let read =
-            |file: &str| std::fs::read_to_string(crate::project::root().join("examples").join(file)).expect(file);
+        let read = |file: &str| std::fs::read_to_string(repository().join("examples").join(file)).expect(file);
         let sidecars = read("shop/sidecars.yaml");
         for pod in PODS {
             let (name, address) = (format!("{}-{}", pod.app, pod.version), pod.address.to_string());

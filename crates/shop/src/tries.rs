@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::app::CALLERS;
-use super::http;
-use super::mesh::{Mesh, output};
-use super::shop::{CART_V1, CART_V2, FRONT, PODS, Pod, STOCK};
-use crate::progress;
+use crate::app::CALLERS;
+use crate::http;
+use crate::open_shop::{OpenShop, output};
+use crate::pods::{CART_V1, CART_V2, FRONT, PODS, Pod, STOCK};
+use crate::step::step;
 
 /// Requests that show a canary's share: with 20 % of them asked for, less than 10 % or more than 30 % is no accident.
 const CANARY: usize = 300;
 
-pub(super) fn print(mesh: &Mesh) {
+pub(crate) fn print(mesh: &OpenShop) {
     let (live, later, logs) = (mesh.live.display(), mesh.later.display(), mesh.logs());
     let (meltemi, front, cart, proxy) = (mesh.meltemi.display(), FRONT.ingress(), CART_V1.ingress(), FRONT.proxy());
     println!(
@@ -63,16 +63,16 @@ Ctrl-C stops everything and removes the folder.",
     );
 }
 
-pub(super) fn run(mesh: &mut Mesh) -> Result<()> {
-    progress::own_step("1 a request through all proxies", || request(mesh))?;
-    progress::own_step("2 mutual TLS by name; plaintext is refused", || mutual_tls(mesh))?;
+pub(crate) fn run(mesh: &mut OpenShop) -> Result<()> {
+    step("1 a request through all proxies", || request(mesh))?;
+    step("2 mutual TLS by name; plaintext is refused", || mutual_tls(mesh))?;
     let traffic = Traffic::start();
     let appeared = second_version(mesh)?;
     let share = canary(mesh)?;
     let left = unready_pod(mesh)?;
     traffic.end()?;
-    progress::own_step("4 meltemi proxies: everybody is synced", || proxies(mesh))?;
-    progress::own_step("5 meltemi render: the same without a server", || render(mesh))?;
+    step("4 meltemi proxies: everybody is synced", || proxies(mesh))?;
+    step("5 meltemi render: the same without a server", || render(mesh))?;
     println!("a canary of 20 % got {share} of {CANARY} requests");
     println!(
         "from the edit of a file to the change in Envoy: {} ms (a pod appears), {} ms (a pod becomes unready)",
@@ -82,14 +82,14 @@ pub(super) fn run(mesh: &mut Mesh) -> Result<()> {
     Ok(())
 }
 
-fn request(mesh: &mut Mesh) -> Result<()> {
+fn request(mesh: &mut OpenShop) -> Result<()> {
     let answer = mesh.until("an answer of the whole chain", || http::get(FRONT.ingress(), "front", "/"))?;
     ensure!(answer == "front v1 -> cart v1 -> stock v1 -> supplier outside\n", "the shop answered {answer:?}");
     Ok(())
 }
 
 /// Each knows its caller by name, and cart and stock speak with nobody who has none.
-fn mutual_tls(mesh: &mut Mesh) -> Result<()> {
+fn mutual_tls(mesh: &mut OpenShop) -> Result<()> {
     let answer = mesh.until("the names of the callers", || http::get(FRONT.ingress(), "front", CALLERS))?;
     let name = |account: &str| format!("spiffe://cluster.local/ns/shop/sa/{account}");
     let (front, cart) = (name("front"), name("cart"));
@@ -105,7 +105,7 @@ fn mutual_tls(mesh: &mut Mesh) -> Result<()> {
     Ok(())
 }
 
-fn second_version(mesh: &mut Mesh) -> Result<Duration> {
+fn second_version(mesh: &mut OpenShop) -> Result<Duration> {
     let text = fs::read_to_string(mesh.later.join("cart-v2.yaml"))?;
     let took = timed("3 a second version appears", || {
         let start = Instant::now();
@@ -121,11 +121,11 @@ fn second_version(mesh: &mut Mesh) -> Result<Duration> {
 }
 
 /// How many of the requests went to the second version while it was to have a fifth. It has all of them in the end.
-fn canary(mesh: &mut Mesh) -> Result<usize> {
+fn canary(mesh: &mut OpenShop) -> Result<usize> {
     let text = fs::read_to_string(mesh.later.join("cart-canary.yaml"))?;
     let file = mesh.live.join("cart-canary.yaml");
     let mut share = 0;
-    progress::own_step("3 a canary takes a fifth, then all", || {
+    step("3 a canary takes a fifth, then all", || {
         fs::copy(mesh.later.join("cart-versions.yaml"), mesh.live.join("cart-versions.yaml"))?;
         mesh.until("front's Envoy to know the versions", || knows_version("v2"))?;
         replace(&file, &text)?;
@@ -160,7 +160,7 @@ fn routes_to(version: &str, expected: bool) -> Result<()> {
     Ok(())
 }
 
-fn unready_pod(mesh: &mut Mesh) -> Result<Duration> {
+fn unready_pod(mesh: &mut OpenShop) -> Result<Duration> {
     let file = mesh.live.join("cart-v1.yaml");
     let text = fs::read_to_string(&file)?;
     let unready = text.replace("{type: Ready, status: \"True\"}", "{type: Ready, status: \"False\"}");
@@ -178,7 +178,7 @@ fn unready_pod(mesh: &mut Mesh) -> Result<Duration> {
 
 fn timed(what: &str, work: impl FnOnce() -> Result<Duration>) -> Result<Duration> {
     let mut took = Duration::ZERO;
-    progress::own_step(what, || {
+    step(what, || {
         took = work()?;
         Ok(())
     })?;
@@ -213,7 +213,7 @@ fn answers_of_cart(requests: usize) -> Result<Vec<String>> {
     (0..requests).map(|_| ask()).collect()
 }
 
-fn proxies(mesh: &mut Mesh) -> Result<()> {
+fn proxies(mesh: &mut OpenShop) -> Result<()> {
     let (meltemi, server) = (mesh.meltemi.clone(), format!("http://{}", mesh.monitoring));
     mesh.until("all proxies to be synced", || {
         let text = output(Command::new(&meltemi).args(["proxies", "--output", "json", "--server", &server]))?;
@@ -238,7 +238,7 @@ fn all_synced(list: &serde_json::Value) -> Result<()> {
     Ok(())
 }
 
-fn render(mesh: &Mesh) -> Result<()> {
+fn render(mesh: &OpenShop) -> Result<()> {
     let mut command = Command::new(&mesh.meltemi);
     command.arg("render").arg(&mesh.live).args(["--proxy", &FRONT.proxy(), "--type", "eds", "--derive-endpoints"]);
     let text = output(&mut command)?;

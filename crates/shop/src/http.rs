@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// The body of a successful answer; an error for any other.
-pub(crate) fn get(to: SocketAddr, host: &str, path: &str) -> Result<String> {
+pub fn get(to: SocketAddr, host: &str, path: &str) -> Result<String> {
     let stream = connected(to)?;
     (&stream).write_all(request(host, path).as_bytes())?;
     let mut reader = BufReader::new(&stream);
@@ -22,7 +22,7 @@ pub(crate) fn get(to: SocketAddr, host: &str, path: &str) -> Result<String> {
 }
 
 /// Whether somebody listens there, takes a request in plaintext, and ends the connection without a byte.
-pub(crate) fn hangs_up(at: SocketAddr) -> Result<bool> {
+pub fn hangs_up(at: SocketAddr) -> Result<bool> {
     let stream = connected(at)?;
     let asked = (&stream).write_all(request("any", "/").as_bytes());
     let answer = asked.and_then(|()| (&stream).read(&mut [0]));
@@ -44,7 +44,7 @@ fn request(host: &str, path: &str) -> String {
 }
 
 /// Everything before the empty line; `None` at the end of the connection.
-pub(crate) fn head(reader: &mut impl BufRead) -> Result<Option<String>> {
+pub fn head(reader: &mut impl BufRead) -> Result<Option<String>> {
     let mut head = String::new();
     loop {
         let before = head.len();
@@ -78,7 +78,7 @@ fn body(head: &str, reader: &mut impl BufRead) -> Result<Vec<u8>> {
     Ok(body)
 }
 
-pub(crate) fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+pub fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     let fields = head.lines().skip(1).filter_map(|line| line.split_once(':'));
     fields.into_iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
 }
