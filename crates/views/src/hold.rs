@@ -155,14 +155,19 @@ impl Holds {
     pub(crate) fn compact(&self, is_behind: impl Fn(&ProxySet, TypeUrl, Seq) -> bool) -> Self {
         let mut next = self.clone();
         for (proxies, set) in &self.sets {
-            let is_done = |(key, entry): &(&ResourceKey, &HoldEntry)| entry.ended && !is_behind(proxies, key.kind, entry.at);
+            let is_done =
+                |(key, entry): &(&ResourceKey, &HoldEntry)| entry.ended && !is_behind(proxies, key.kind, entry.at);
             let done: Vec<ResourceKey> = set.iter().filter(is_done).map(|(key, _)| key.clone()).collect();
             if done.is_empty() {
                 continue;
             }
             let mut left = set.clone();
             done.iter().for_each(|key| drop(left.remove(key)));
-            if left.is_empty() { next.sets.remove(proxies) } else { next.sets.insert(proxies.clone(), left) };
+            if left.is_empty() {
+                next.sets.remove(proxies)
+            } else {
+                next.sets.insert(proxies.clone(), left)
+            };
         }
         next
     }

@@ -258,8 +258,8 @@ pub(crate) fn packed_message(resource: &Resource) -> Option<Any> {
 
 /// Encodes a resource into the bytes that every stream shares.
 pub(crate) fn encode(made: RenderedResource) -> Resource {
-    let (kind, name) = (made.kind, intern_str(&made.name));
-    let resource = encode_whole(&made, name.clone());
+    let RenderedResource { kind, name, any, made_from, patched } = made;
+    let resource = Resource::new(intern_str(&name), version(&any), &any, provenance_of(&made_from, &patched));
     match kind {
         // Delta compression pays for these types: listeners name their workload, so there is one per proxy, and clusters and endpoints of
         // similar services differ in names only.
@@ -272,11 +272,7 @@ pub(crate) fn encode(made: RenderedResource) -> Resource {
 
 /// For one stream, which asked for a name that no layer has. Any proxy can make up names, so none of them stays in a pool of this process.
 pub(crate) fn encode_unshared(made: &RenderedResource) -> Resource {
-    encode_whole(made, made.name.clone())
-}
-
-fn encode_whole(made: &RenderedResource, name: Arc<str>) -> Resource {
-    Resource::new(name, version(&made.any), &made.any, provenance_of(&made.made_from, &made.patched))
+    Resource::new(made.name.clone(), version(&made.any), &made.any, provenance_of(&made.made_from, &made.patched))
 }
 
 /// Resources with this part of their names in common are mostly similar: what a name begins with, or the port of one that begins with an address.
