@@ -24,8 +24,8 @@ impl Default for ClassLimits {
 }
 
 /// Who has classes built.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum ClassClient {
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ClassClient {
     Identity(Arc<str>),
     Address(IpAddr),
     /// Inside of the process: only the total is limited.

@@ -9,6 +9,7 @@ use std::time::SystemTime;
 use imbl::OrdMap;
 use xds::{Changes, HeldBack, Kinds, Resource, Seq, TypeUrl};
 
+use crate::class_limits::ClassClient;
 use crate::key_fingerprint::KeyFingerprint;
 
 /// Types that can be held. Load assignments and secrets must always be the newest: traffic to endpoints that are gone, or an expired certificate,
@@ -24,8 +25,9 @@ pub struct ClassId(pub(crate) [KeyFingerprint; 3]);
 pub enum ProxySet {
     /// Proxies of a class with the same version, as they report it.
     Class { class: ClassId, version: Arc<str> },
-    /// One proxy, by the name in its node: `pod.namespace`.
-    Proxy(Arc<str>),
+    /// One proxy, by the name in its node (`pod.namespace`) and by who connected with it: a client that claims the name of another's proxy
+    /// holds nothing back from that one.
+    Proxy { id: Arc<str>, client: ClassClient },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,7 +76,7 @@ impl fmt::Display for ProxySet {
         match self {
             ProxySet::Class { version, .. } if version.is_empty() => write!(f, "all of its class"),
             ProxySet::Class { version, .. } => write!(f, "all of its class with version {version}"),
-            ProxySet::Proxy(id) => write!(f, "{id}"),
+            ProxySet::Proxy { id, .. } => write!(f, "{id}"),
         }
     }
 }

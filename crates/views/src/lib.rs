@@ -35,7 +35,7 @@ mod version;
 mod view;
 mod views;
 
-pub use class_limits::ClassLimits;
+pub use class_limits::{ClassClient, ClassLimits};
 pub use hold::{ClassId, HELD_KINDS, Hold, Holds, Instead, ProxySet, ResourceKey};
 pub use member::{class_number, served_proxy};
 pub use node::node_info;

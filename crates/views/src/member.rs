@@ -12,6 +12,7 @@ use arc_swap::ArcSwap;
 use model::{Placement, Proxy};
 use xds::{Changes, ContentDigest, Kinds, Notifier, Resource, Seq, TypeUrl};
 
+use crate::class_limits::ClassClient;
 use crate::hold::{ClassId, HELD_KINDS, Holds, ProxyHolds, ResourceKey};
 use crate::secrets::{Recheck, Secrets};
 use crate::table::{Answers, Table};
@@ -51,6 +52,7 @@ impl ClassHandle {
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) proxy: Arc<Proxy>,
+    client: ClassClient,
     pub(crate) notifier: Arc<Notifier>,
     handle: ArcSwap<ClassHandle>,
     /// `None`: the caller is unauthenticated and gets no secrets.
@@ -109,13 +111,14 @@ impl MoveHistory {
 impl Member {
     pub(crate) fn new(
         proxy: Arc<Proxy>,
+        client: ClassClient,
         handle: Arc<ClassHandle>,
         notifier: Arc<Notifier>,
         secrets: Option<Secrets>,
         holds: SharedHolds,
     ) -> Self {
         let (moves, good) = (Mutex::default(), Mutex::default());
-        Self { proxy, notifier, handle: ArcSwap::new(handle), secrets, moves, holds, good }
+        Self { proxy, client, notifier, handle: ArcSwap::new(handle), secrets, moves, holds, good }
     }
 
     /// Returns whether a secret that the stream requested changed.

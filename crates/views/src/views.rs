@@ -310,7 +310,7 @@ impl Views {
             let joined = match known {
                 Some(ids) => {
                     drop(engine);
-                    self.state().join(ids, round, &proxy, &mut secrets, &self.holds)
+                    self.state().join(ids, round, &proxy, client, &mut secrets, &self.holds)
                 }
                 None => {
                     drop(engine);
@@ -346,7 +346,7 @@ impl Views {
         if state.built > MAX_UNUSED_CLASSES && state.built > state.engine.classes.len() / 2 {
             state.sweep(|_, unused| *unused != ids);
         }
-        Ok(state.join(ids, round, proxy, secrets, &self.holds))
+        Ok(state.join(ids, round, proxy, client, secrets, &self.holds))
     }
 
     /// Reads a node message once. Admission compares this proxy with the caller, and the same value is placed and served.
@@ -425,13 +425,21 @@ impl State {
         ids: LayerIds,
         round: u64,
         proxy: &Arc<Proxy>,
+        client: &ClassClient,
         secrets: &mut Option<Secrets>,
         holds: &SharedHolds,
     ) -> Option<Membership> {
         let Engine { seq, round: current, classes, .. } = &mut self.engine;
         let entry = classes.get_mut(&ids).filter(|_| *current == round)?;
         let notifier = Notifier::new(*seq);
-        let member = Member::new(proxy.clone(), entry.handle.clone(), notifier.clone(), secrets.take(), holds.clone());
+        let member = Member::new(
+            proxy.clone(),
+            client.clone(),
+            entry.handle.clone(),
+            notifier.clone(),
+            secrets.take(),
+            holds.clone(),
+        );
         let member = Arc::new(member);
         entry.members.push_back(Arc::downgrade(&member));
         if let Some(joined) = &mut self.joined {

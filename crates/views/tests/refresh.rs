@@ -13,7 +13,7 @@ use config::store::{Name, Snapshot, Store, StoreOptions};
 use model::{Environment, Mesh, NodeInfo, Proxy};
 use proptest::prelude::*;
 use prost::Message;
-use views::{Holds, NackedResource, ProxySet, Views};
+use views::{ClassClient, Holds, NackedResource, ProxySet, Views};
 use wire::envoy::config::core::v3::Node;
 use wire::google::protobuf::{Struct, Value, value::Kind as Json};
 use xds::{
@@ -78,7 +78,10 @@ impl TestProxy {
     /// What a computation from scratch says with these holds, and the names of which the proxy keeps what it has.
     fn with_holds(&self, mut all: Resources, holds: &Holds) -> (Resources, Vec<(TypeUrl, Arc<str>)>) {
         let mut left_out = Vec::new();
-        let own = ProxySet::Proxy(self.info.id.split('~').nth(2).expect("set above").into());
+        let own = ProxySet::Proxy {
+            id: self.info.id.split('~').nth(2).expect("set above").into(),
+            client: ClassClient::Nobody,
+        };
         for hold in holds.iter().filter(|hold| hold.proxies == own) {
             let (kind, name) = (hold.key.kind, &hold.key.name);
             let named = all.get_mut(&kind).expect("listed for every type");

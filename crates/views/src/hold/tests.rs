@@ -16,8 +16,12 @@ fn resource(name: &str, version: u8) -> Arc<Resource> {
     Arc::new(Resource::new(name.into(), version.to_string().into(), &Any::default(), Vec::new()))
 }
 
+fn proxy(id: &str) -> ProxySet {
+    ProxySet::Proxy { id: id.into(), client: ClassClient::Nobody }
+}
+
 fn sets() -> [ProxySet; 2] {
-    [ProxySet::Proxy("p.n".into()), ProxySet::Class { class: ClassId([[0; 2]; 3]), version: "1".into() }]
+    [proxy("p.n"), ProxySet::Class { class: ClassId([[0; 2]; 3]), version: "1".into() }]
 }
 
 fn hold(set: usize, name: &str, refused: u8, pinned: Option<u8>) -> Hold {
@@ -172,7 +176,7 @@ fn a_hold_of_a_proxy_goes_before_that_of_its_class() {
     let state = state(&[Edit::Set(0, 2), class, Edit::Hold { set: 0, name: 0, refused: 2, pinned: 0 }]);
     assert_eq!(*state.scratch()["a"], *"0");
     let [_, class] = sets();
-    let other = state.holds.of(&ProxySet::Proxy("q.n".into()), &class);
+    let other = state.holds.of(&proxy("q.n"), &class);
     assert_eq!(&*other.served(KIND, resource("a", 2)).expect("the pinned one").version, "1");
 }
 

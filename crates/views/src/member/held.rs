@@ -17,7 +17,7 @@ impl Member {
 
     /// The proxy alone, whichever stream it has.
     pub(crate) fn own_set(&self) -> ProxySet {
-        ProxySet::Proxy(self.proxy.id.clone())
+        ProxySet::Proxy { id: self.proxy.id.clone(), client: self.client.clone() }
     }
 
     /// The proxies of its class with its version.
