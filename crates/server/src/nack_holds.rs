@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use provenance::{without_culprits, without_object};
-use tokio::sync::mpsc::{self, Receiver};
+use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::{interval, sleep};
 use tracing::{error, info};
@@ -31,10 +31,14 @@ pub(crate) async fn follow(views: Arc<Views>, streams: Arc<Connections>, term: D
     views.set_nack_listener(Box::new(move |nacked| drop(sender.try_send(nacked))));
     let mut reviews = interval(REVIEW);
     loop {
-        let batch = tokio::select! {
-            batch = next_batch(&mut nacked) => batch,
-            _ = reviews.tick() => Vec::new(),
-        };
+        let mut batch = Vec::new();
+        tokio::select! {
+            _ = nacked.recv_many(&mut batch, QUEUED) => {
+                sleep(GATHER).await;
+                batch.extend(std::iter::from_fn(|| nacked.try_recv().ok()));
+            }
+            _ = reviews.tick() => {}
+        }
         let (judge, counted) = (Judge { views: views.clone(), streams: streams.clone(), term }, metrics.clone());
         let judged = spawn_blocking(move || judge.judge(batch, &counted));
         match judged.await {
@@ -42,15 +46,6 @@ pub(crate) async fn follow(views: Arc<Views>, streams: Arc<Connections>, term: D
             Err(error) => error!(%error, "what proxies reject could not be judged"),
         }
     }
-}
-
-async fn next_batch(nacked: &mut Receiver<NackedResource>) -> Vec<NackedResource> {
-    // The sender lives as long as the views.
-    let Some(first) = nacked.recv().await else { return std::future::pending().await };
-    sleep(GATHER).await;
-    let mut batch = vec![first];
-    batch.extend(std::iter::from_fn(|| nacked.try_recv().ok()));
-    batch
 }
 
 struct Judge {

@@ -151,23 +151,25 @@ impl Holds {
         self.sets.values().flat_map(|set| set.values()).any(|entry| entry.ended)
     }
 
-    /// Forgets holds that ended, where no stream is that could have missed it.
+    /// Forgets holds that ended, where no stream is that has not answered since. `is_behind`: whether such proxies have one that has not accepted the
+    /// resources of a type up to a sequence.
     #[must_use]
-    pub(crate) fn compact(&self, is_connected: impl Fn(&ProxySet) -> bool) -> Self {
+    pub(crate) fn compact(&self, is_behind: impl Fn(&ProxySet, TypeUrl, Seq) -> bool) -> Self {
         let mut next = self.clone();
         for (proxies, set) in &self.sets {
-            if set.values().any(|entry| entry.ended) && !is_connected(proxies) {
-                let live: OrdMap<_, _> = set
-                    .iter()
-                    .filter(|(_, entry)| !entry.ended)
-                    .map(|(key, entry)| (key.clone(), entry.clone()))
-                    .collect();
-                if live.is_empty() {
-                    next.sets.remove(proxies)
-                } else {
-                    next.sets.insert(proxies.clone(), live)
-                };
+            let is_done =
+                |(key, entry): &(&ResourceKey, &HoldEntry)| entry.ended && !is_behind(proxies, key.kind, entry.at);
+            let done: Vec<ResourceKey> = set.iter().filter(is_done).map(|(key, _)| key.clone()).collect();
+            if done.is_empty() {
+                continue;
             }
+            let mut left = set.clone();
+            done.iter().for_each(|key| drop(left.remove(key)));
+            if left.is_empty() {
+                next.sets.remove(proxies)
+            } else {
+                next.sets.insert(proxies.clone(), left)
+            };
         }
         next
     }

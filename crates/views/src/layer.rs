@@ -259,8 +259,7 @@ pub(crate) fn packed_message(resource: &Resource) -> Option<Any> {
 /// Encodes a resource into the bytes that every stream shares.
 pub(crate) fn encode(made: RenderedResource) -> Resource {
     let RenderedResource { kind, name, any, made_from, patched } = made;
-    let name = intern_str(&name);
-    let resource = Resource::new(name.clone(), version(&any), &any, provenance_of(&made_from, &patched));
+    let resource = Resource::new(intern_str(&name), version(&any), &any, provenance_of(&made_from, &patched));
     match kind {
         // Delta compression pays for these types: listeners name their workload, so there is one per proxy, and clusters and endpoints of
         // similar services differ in names only.

@@ -181,10 +181,11 @@ fn a_hold_of_a_proxy_goes_before_that_of_its_class() {
 }
 
 #[test]
-fn ended_holds_are_forgotten_where_nobody_is_connected() {
+fn ended_holds_are_forgotten_where_every_stream_has_answered_since() {
     let hold = Edit::Hold { set: 0, name: 0, refused: 2, pinned: 1 };
     let state = state(&[Edit::Set(0, 2), hold, Edit::End(0, 0)]);
     assert_eq!(state.holds.len(), 0);
-    assert!(!state.holds.compact(|_| true).is_empty());
-    assert!(state.holds.compact(|_| false).is_empty());
+    let after = |position: Seq| state.holds.compact(|set, kind, at| *set == sets()[0] && kind == KIND && position < at);
+    assert!(!after(2).is_empty());
+    assert!(after(3).is_empty());
 }

@@ -3,12 +3,12 @@
 //! class's, so that a proxy which comes later is not sent it: one proxy that misbehaves keeps nothing from others that take it.
 
 use std::any::Any;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use model::Proxy;
-use xds::{Connections, Kinds, NackReport, Push, Resource, Seq, Variant};
+use xds::{Connections, Kinds, NackReport, Push, Resource, Seq, TypeUrl, Variant};
 
 use super::{Views, lock};
 use crate::hold::{HELD_KINDS, Hold, Holds, Instead, ProxySet, ResourceKey};
@@ -160,10 +160,9 @@ impl Views {
         let holds = before.without(|hold| hold.expires <= now, seq).unwrap_or_else(|| before.clone());
         let holds = self.with_classes(holds, streams, seq);
         let holds = if holds.have_ended() {
-            let members = self.members();
-            let connected: BTreeSet<ProxySet> =
-                members.iter().flat_map(|member| [member.own_set(), member.class_set()]).collect();
-            holds.compact(|set| connected.contains(set))
+            let positions = positions(streams);
+            let is_behind = |set: &ProxySet, kind, at| positions.get(&(set.clone(), kind)).is_some_and(|it| *it < at);
+            holds.compact(is_behind)
         } else {
             holds
         };
@@ -285,6 +284,22 @@ impl NackedResource {
         };
         Some((newest, instead?))
     }
+}
+
+/// The least that a stream has accepted of a type, by the sets that its proxy is in. Streams that begin are sent everything.
+fn positions(streams: &Connections) -> BTreeMap<(ProxySet, TypeUrl), Seq> {
+    let mut least: BTreeMap<(ProxySet, TypeUrl), Seq> = BTreeMap::new();
+    streams.for_each_watched(|connection, watched| {
+        let Some(member) = Member::of(connection.class.as_ref()) else { return };
+        let begun = watched.iter().filter(|it| HELD_KINDS.contains(it.kind) && it.position > 0);
+        for watch in begun {
+            for set in [member.own_set(), member.class_set()] {
+                let position = least.entry((set, watch.kind)).or_insert(watch.position);
+                *position = watch.position.min(*position);
+            }
+        }
+    });
+    least
 }
 
 fn verdict(
