@@ -64,7 +64,7 @@ fn memory_near_its_limit_names_the_largest_part() {
         let found = check("memory", CheckOutcome::Error, &near.replace("serialization", part));
         assert!(found.hint.contains(remedy), "{part}: {}", found.hint);
     }
-    let small = check("memory", CheckOutcome::Error, &near.replace("5e8", "5e6"));
+    let small = check("memory", CheckOutcome::Error, &near.replace("} 5e8", "} 5e6"));
     assert!(small.hint.contains("raise the limit"), "no part of it can be made so much smaller: {}", small.hint);
 }
 
