@@ -102,7 +102,7 @@ impl InjectionTrial {
     fn measured(&self, plane: &Plane, webhook: SocketAddr, system: System, raw: &mut File) -> Result<InjectionRound> {
         let configuration = configuration(webhook.port());
         self.api.apply(&configuration)?;
-        let space = |round: usize| format!("{}-{round}", system.name().to_ascii_lowercase().replace(' ', "-"));
+        let space = |round: usize| format!("{}-{round}", system.name().to_ascii_lowercase().replace([' ', '/'], "-"));
         for round in 0..=self.rounds {
             let labels = json!({ "istio-injection": "enabled" });
             let name = space(round);
