@@ -126,6 +126,11 @@ impl Holds {
         self.iter().count()
     }
 
+    /// Those of some proxies.
+    pub(crate) fn len_of(&self, proxies: &ProxySet) -> usize {
+        self.sets.get(proxies).map_or(0, |set| set.values().filter(|entry| !entry.ended).count())
+    }
+
     /// The holds after one more. It replaces the one of the same resource and proxies.
     #[must_use]
     pub(crate) fn with(&self, hold: Hold, seq: Seq) -> Self {

@@ -41,7 +41,8 @@ impl WatchDelays {
 /// was there before. Each event is read once more for this: microseconds, which lists do not pay.
 pub(super) fn written(event: &[u8], encoded: bool) -> Option<SystemTime> {
     let seconds = if encoded { encoded_time(event).ok()? } else { json_time(event) };
-    Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds?))
+    // Writers may claim any time: one before 1970 is a huge number here.
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds?))
 }
 
 #[derive(Deserialize)]
@@ -155,6 +156,8 @@ mod tests {
             });
         });
         assert_eq!(written(&deleting, true), None);
+        let before_1970 = event("MODIFIED", |out| out.nested(METADATA, |out| managed(out, (-1_i64).cast_unsigned())));
+        assert_eq!(written(&before_1970, true), None);
         assert_eq!(written(&modified[..modified.len() - 1], true), None, "it is cut");
     }
 

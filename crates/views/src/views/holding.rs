@@ -3,12 +3,12 @@
 //! class's, so that a proxy which comes later is not sent it: one proxy that misbehaves keeps nothing from others that take it.
 
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use model::Proxy;
-use xds::{Connections, Kinds, NackReport, Push, Resource, Seq, TypeUrl, Variant};
+use xds::{Connections, Kinds, NackReport, Push, Resource, Seq, TypeUrl, Variant, WatchInfo};
 
 use super::{Views, lock};
 use crate::hold::{HELD_KINDS, Hold, Holds, Instead, ProxySet, ResourceKey};
@@ -46,9 +46,6 @@ pub struct HoldInForce {
     /// Proxies that are connected here and sent something else because of it.
     pub proxies: Vec<Arc<Proxy>>,
 }
-
-/// Content that a class may refuse as a whole.
-type ClassQuestion = (ProxySet, ResourceKey, Arc<str>);
 
 /// What the proxies of one class and version say to one content.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -136,13 +133,14 @@ impl Views {
         let _refreshing = lock(&self.refreshing);
         let (before, seq) = self.holds_and_next_seq();
         let mut holds = before.clone();
+        let mut count = before.len();
         for resource in nacked {
             let Some((refused, instead)) = resource.decide(&holds) else { continue };
             let proxies = resource.member.own_set();
-            let own = holds.iter().filter(|hold| hold.proxies == proxies).count();
-            if own >= MAX_OWN_HOLDS || holds.len() >= MAX_HOLDS {
+            if holds.len_of(&proxies) >= MAX_OWN_HOLDS || count >= MAX_HOLDS {
                 continue;
             }
+            count += 1;
             let (key, reason, since) = (resource.key.clone(), resource.reason.clone(), resource.at);
             holds = holds.with(Hold { key, proxies, refused, instead, reason, since, expires: since + term }, seq);
         }
@@ -199,35 +197,40 @@ impl Views {
         }
     }
 
-    /// Holds of single proxies become those of their class where all of it refuses.
+    /// Holds of single proxies become those of their class where all of it refuses. One pass over proxies and one over streams, however many are held:
+    /// an object that all proxies reject is one hold for each class.
     fn with_classes(&self, mut holds: Holds, streams: &Connections, seq: Seq) -> Holds {
-        let mut wanted: BTreeMap<ClassQuestion, (Arc<Hold>, Arc<Member>)> = BTreeMap::new();
-        let own: BTreeMap<ProxySet, Vec<Arc<Hold>>> = holds.iter().fold(BTreeMap::new(), |mut own, hold| {
-            own.entry(hold.proxies.clone()).or_insert_with(Vec::new).push(hold.clone());
-            own
-        });
+        let mut own: BTreeMap<ProxySet, Vec<Arc<Hold>>> = BTreeMap::new();
+        for hold in holds.iter() {
+            own.entry(hold.proxies.clone()).or_default().push(hold.clone());
+        }
+        let mut candidates: BTreeMap<ProxySet, BTreeMap<HeldContent, Candidate>> = BTreeMap::new();
         for member in self.members() {
             for hold in own.get(&member.own_set()).into_iter().flatten().filter(|hold| member.is_newest(hold)) {
-                let key = (member.class_set(), hold.key.clone(), hold.refused.version.clone());
-                wanted.entry(key).or_insert_with(|| (hold.clone(), member.clone()));
+                let Some(changed) = member.changed_at(&hold.key) else { continue };
+                let of_class = candidates.entry(member.class_set()).or_default();
+                let content = (hold.key.clone(), hold.refused.version.clone());
+                of_class.entry(content).or_insert_with(|| Candidate::new(changed)).own.push(hold.clone());
             }
         }
-        for ((set, key, version), (hold, member)) in wanted {
-            if !verdict(&holds, streams, &set, &key, &version, &member).is_unanimous() {
-                continue;
-            }
-            holds = holds.with(Hold { proxies: set.clone(), ..Hold::clone(&hold) }, seq);
-            let own: Vec<ProxySet> = self
-                .members()
-                .iter()
-                .filter(|member| member.class_set() == set)
-                .map(|member| member.own_set())
-                .collect();
-            let is_own =
-                |hold: &Hold| hold.key == key && hold.refused.version == version && own.contains(&hold.proxies);
-            holds = holds.without(is_own, seq).unwrap_or(holds);
+        if candidates.is_empty() {
+            return holds;
         }
-        holds
+        streams.for_each_watched(|connection, watched| {
+            let Some(member) = Member::of(connection.class.as_ref()) else { return };
+            for (content, candidate) in candidates.get_mut(&member.class_set()).into_iter().flatten() {
+                candidate.hear(&holds, member, content, connection.variant, watched);
+            }
+        });
+        let mut ended: HashSet<*const Hold> = HashSet::new();
+        for (set, candidate) in candidates.iter().flat_map(|(set, of_class)| of_class.values().map(move |it| (set, it)))
+        {
+            if candidate.verdict.is_unanimous() {
+                holds = holds.with(Hold { proxies: set.clone(), ..Hold::clone(&candidate.own[0]) }, seq);
+                ended.extend(candidate.own.iter().map(Arc::as_ptr));
+            }
+        }
+        holds.without(|hold| ended.contains(&std::ptr::from_ref(hold)), seq).unwrap_or(holds)
     }
 
     fn holds_and_next_seq(&self) -> (Holds, Seq) {
@@ -302,28 +305,42 @@ fn positions(streams: &Connections) -> BTreeMap<(ProxySet, TypeUrl), Seq> {
     least
 }
 
-fn verdict(
-    holds: &Holds,
-    streams: &Connections,
-    set: &ProxySet,
-    key: &ResourceKey,
-    version: &str,
-    of: &Member,
-) -> Verdict {
-    let mut verdict = Verdict::default();
-    let Some(changed) = of.changed_at(key) else { return verdict };
-    streams.for_each_watched(|connection, watched| {
-        let member = Member::of(connection.class.as_ref()).filter(|member| member.class_set() == *set);
-        let watch = watched.iter().find(|watch| watch.kind == key.kind);
-        let (Some(member), Some(watch)) = (member, watch) else { return };
+/// A resource, and the version of its content that is held back.
+type HeldContent = (ResourceKey, Arc<str>);
+
+/// Holds of single proxies of one class, for the same content.
+struct Candidate {
+    own: Vec<Arc<Hold>>,
+    /// When the resource got the content.
+    changed: Seq,
+    verdict: Verdict,
+}
+
+impl Candidate {
+    fn new(changed: Seq) -> Candidate {
+        Candidate { own: Vec::new(), changed, verdict: Verdict::default() }
+    }
+
+    /// What one stream of the class says to the content.
+    fn hear(
+        &mut self,
+        holds: &Holds,
+        member: &Member,
+        (key, version): &HeldContent,
+        variant: Variant,
+        watched: &[WatchInfo],
+    ) {
+        let Some(watch) = watched.iter().find(|watch| watch.kind == key.kind) else { return };
         if !watch.wildcard && !watch.names.contains(&key.name) {
             return;
         }
+        // A complete response without the resource would remove what the proxy has.
+        let cannot_leave_out = variant == Variant::Sotw && self.own[0].instead.content().is_none();
         match () {
-            () if holds.has_refused(&member.own_set(), key, version) => verdict.refused += 1,
-            () if watch.position >= changed => verdict.acknowledged += 1,
-            () => verdict.pending += 1,
+            () if cannot_leave_out => self.verdict.pending += 1,
+            () if holds.has_refused(&member.own_set(), key, version) => self.verdict.refused += 1,
+            () if watch.position >= self.changed => self.verdict.acknowledged += 1,
+            () => self.verdict.pending += 1,
         }
-    });
-    verdict
+    }
 }
