@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -148,6 +148,24 @@ impl OpenShop {
                 Err(_) => thread::sleep(Duration::from_millis(5)),
             }
         }
+    }
+
+    pub fn program(&self) -> &Path {
+        &self.meltemi
+    }
+
+    /// With the folders `shop`, which is served, and `shop-later`.
+    pub fn folder(&self) -> &Path {
+        self.work.path()
+    }
+
+    pub fn monitoring(&self) -> SocketAddr {
+        self.monitoring
+    }
+
+    /// Where the shop takes requests.
+    pub fn front(&self) -> SocketAddr {
+        FRONT.ingress()
     }
 
     /// Tries everything that it offers.

@@ -85,7 +85,8 @@ pub(super) fn run(
     let mut steps = Vec::new();
     for (proxies, services) in sizes() {
         let size = Size { proxies, services, scoped: true, ..base.clone() };
-        let records = Trial::run(tools, &Plan { size, scenarios: SCENARIOS, rounds, istiod, source }, raw)?;
+        let records =
+            Trial::run(tools, &Plan { size, scenarios: SCENARIOS, rounds, istiod, source, writes_status: false }, raw)?;
         steps.push(Step { proxies, services, rows: rows(&records) });
     }
     let systems =

@@ -9,6 +9,7 @@ mod cluster;
 pub(crate) mod csrs;
 mod figure;
 mod grow;
+mod headline;
 mod injection;
 mod memory;
 mod meter;
@@ -68,6 +69,9 @@ pub(crate) struct Args {
     /// What injection costs instead: 1,000 pods created at once on an API server
     #[arg(long, conflicts_with_all = ["grow", "scenarios", "memory"])]
     injection: bool,
+    /// The table of the README instead: 1,000 scoped proxies over mutual TLS, default settings, istiod beside it on one API server
+    #[arg(long, conflicts_with_all = ["grow", "scenarios", "memory", "injection", "source"])]
+    headline: bool,
     /// How cost grows instead: scoped meshes with 100, 1,000, 10,000 proxies, and with as many services
     #[arg(long)]
     grow: bool,
@@ -96,7 +100,10 @@ struct Tools {
 pub(crate) fn run(args: &Args) -> Result<()> {
     args.size.check()?;
     let source = args.source.unwrap_or(if args.reference { Source::ApiServer } else { Source::Folder });
-    let tools = Tools::find(args.reference || args.memory || args.injection || source == Source::ApiServer, args.keep)?;
+    let tools = Tools::find(
+        args.reference || args.memory || args.injection || args.headline || source == Source::ApiServer,
+        args.keep,
+    )?;
     let dir = args.output.clone().unwrap_or_else(|| project::target().join("bench"));
     fs::create_dir_all(&dir).with_context(|| format!("make the folder {}", dir.display()))?;
     let raw_file = dir.join("raw.jsonl");
@@ -108,13 +115,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     } else if args.injection {
         let injections = injection::run(&tools, args.rounds, args.reference, &mut raw)?;
         show(&dir, "injection", args.json, &injections.text(), &injections)?;
+    } else if args.headline {
+        let headline = headline::run(&tools, &args.size, args.rounds, &args.istiod, &mut raw)?;
+        show(&dir, "headline", args.json, &headline.text(), &headline)?;
     } else if args.grow {
         let growth = grow::run(&tools, &args.size, args.rounds, (istiod, source), &mut raw)?;
         growth.plot(&dir)?;
         show(&dir, "growth", args.json, &growth.text(), &growth)?;
     } else {
         let scenarios = if args.scenarios.is_empty() { Scenario::value_variants() } else { &args.scenarios };
-        let plan = Plan { size: args.size.clone(), scenarios, rounds: args.rounds, istiod, source };
+        let plan =
+            Plan { size: args.size.clone(), scenarios, rounds: args.rounds, istiod, source, writes_status: false };
         let rows = figure::rows(&Trial::run(&tools, &plan, &mut raw)?);
         let report = Report { claims: claim::claims(&args.size, &rows), mesh: args.size.clone(), source, rows };
         show(&dir, "report", args.json, &report.text(), &report)?;

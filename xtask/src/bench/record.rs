@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::figure::Figure;
 use super::scenario::Scenario;
 use super::size::Size;
 use super::system::System;
@@ -73,6 +74,16 @@ impl Seen {
 }
 
 impl Record {
+    pub(super) fn value(&self, figure: Figure) -> Option<f64> {
+        match figure {
+            Figure::Cpu => Some(self.cpu_s),
+            Figure::Settled => Some(self.rss_mb),
+            Figure::Peak => Some(self.peak_mb),
+            Figure::P99 => self.since_write(self.seen.p99_ms),
+            Figure::Bytes => Some(self.seen.bytes as f64 / 1e6),
+        }
+    }
+
     /// Milliseconds from the last write.
     pub(super) fn since_write(&self, time: Option<f64>) -> Option<f64> {
         time.map(|ms| (ms - self.written_ms).max(0.0))

@@ -28,6 +28,8 @@ pub(super) enum System {
 }
 
 impl System {
+    pub(super) const REFERENCES: [System; 2] = [System::Istiod(Istiod::Default), System::Istiod(Istiod::Tuned)];
+
     pub(super) fn name(self) -> &'static str {
         match self {
             System::Meltemi => "meltemi",
@@ -38,6 +40,13 @@ impl System {
 }
 
 impl Istiod {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Istiod::Default => "default",
+            Istiod::Tuned => "tuned",
+        }
+    }
+
     pub(super) fn environment(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Istiod::Default => &[],

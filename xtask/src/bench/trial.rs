@@ -38,6 +38,9 @@ pub(super) struct Plan<'a> {
     pub(super) istiod: &'a [Istiod],
     /// Meltemi's.
     pub(super) source: Source,
+    /// Whether Meltemi writes the status of objects, its default. istiod writes none by default, and in a new cluster of a thousand objects it
+    /// is two minutes of writes.
+    pub(super) writes_status: bool,
 }
 
 /// Where the mesh of a control plane is.
@@ -131,7 +134,8 @@ impl<'a> Trial<'a> {
 
     fn plane(&self, config_source: ConfigSource, environment: Environment) -> Result<Plane> {
         let (program, logs, state) = (&self.tools.meltemi, self.folder("logs")?, self.folder("state")?);
-        let environment = self.settings(environment)?;
+        let mut environment = self.settings(environment)?;
+        environment.push(("PILOT_ENABLE_STATUS", if self.plan.writes_status { "true" } else { "false" }));
         match (config_source, &self.authority) {
             (ConfigSource::Cluster(cluster), _) => {
                 Plane::meltemi_on_cluster(program, &cluster.kubeconfig, &logs, &environment, None)

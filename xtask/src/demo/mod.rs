@@ -3,6 +3,8 @@
 
 mod cluster_tries;
 mod kubernetes;
+mod recording;
+mod terminal;
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -20,6 +22,9 @@ pub(crate) struct Args {
     /// Try everything that the demo offers, and leave; the exit code says whether it worked
     #[arg(long)]
     check: bool,
+    /// Do what the recording of the README shows, and write it there as an animated SVG
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["check", "kubernetes"])]
+    record: Option<PathBuf>,
     /// Keep the work folder with its logs
     #[arg(long)]
     keep: bool,
@@ -45,6 +50,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let program = args.program.clone().map_or_else(project::meltemi, Ok)?;
     let shop = Shop { program, envoy: setup::tools()?.envoy, keep: args.keep };
     let mut open = shop.open()?;
+    if let Some(file) = &args.record {
+        return recording::record(&open, file);
+    }
     if !args.check {
         return open.run_until_stopped();
     }

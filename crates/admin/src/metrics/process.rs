@@ -147,9 +147,11 @@ mod tests {
         let task = tokio::spawn(std::future::pending::<()>());
         process.observe();
         let with = process.tasks.get();
+        assert_eq!(process.goroutines.get(), with, "the same under the name that Go dashboards use");
         task.abort();
         task.await.unwrap_err();
         process.observe();
         assert_eq!(process.tasks.get(), with - 1);
+        assert_eq!(process.goroutines.get(), with - 1);
     }
 }

@@ -48,6 +48,8 @@ async fn a_change_is_pushed_whole_in_sotw_and_alone_in_delta() {
         let mut proxy = harness.proxy(variant).await;
         proxy.subscribe(TypeUrl::Cluster, &[]).await;
         proxy.ack_next().await;
+        // The ACK has arrived: nothing asks for what comes.
+        proxy.expect_silence().await;
         harness.mesh.set("CDS a=2 c=1 -b");
         assert_eq!(proxy.ack_next().await, of(variant, "CDS a=2 c=1", "CDS -b a=2 c=1"));
         proxy.expect_silence().await;
