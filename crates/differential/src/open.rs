@@ -1,5 +1,6 @@
 //! Differences that are known and open, each with its reason: tests/differential/open.toml. They are counted by themselves.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -29,6 +30,9 @@ struct OpenDifference {
     /// Texts of which the mesh's objects have one; none: any mesh.
     #[serde(default)]
     needs: Vec<String>,
+    /// Only what names a host that several ServiceEntries of one namespace have.
+    #[serde(default)]
+    shared_host: bool,
     reason: String,
 }
 
@@ -46,21 +50,45 @@ impl OpenList {
     pub(crate) fn in_mesh(&self, mesh: &Mesh) -> OpenHere<'_> {
         let text = Value::from(mesh.objects.clone()).to_string();
         let may = |it: &&OpenDifference| it.needs.is_empty() || it.needs.iter().any(|needed| text.contains(needed));
-        OpenHere(self.entries.iter().filter(may).collect())
+        OpenHere { entries: self.entries.iter().filter(may).collect(), shared_hosts: shared_hosts(mesh) }
     }
 }
 
+/// Hosts of more than one ServiceEntry of a namespace.
+fn shared_hosts(mesh: &Mesh) -> Vec<String> {
+    let entries = mesh.objects.iter().filter(|object| object["kind"] == "ServiceEntry");
+    let mut owners: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for entry in entries {
+        let namespace = entry["metadata"]["namespace"].as_str().unwrap_or_default();
+        let hosts = entry["spec"]["hosts"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        for host in hosts.collect::<BTreeSet<_>>() {
+            *owners.entry((namespace, host)).or_default() += 1;
+        }
+    }
+    owners.into_iter().filter(|(_, count)| *count > 1).map(|((_, host), _)| host.to_owned()).collect()
+}
+
 /// The entries that hold for one mesh.
-pub(crate) struct OpenHere<'a>(Vec<&'a OpenDifference>);
+pub(crate) struct OpenHere<'a> {
+    entries: Vec<&'a OpenDifference>,
+    shared_hosts: Vec<String>,
+}
 
 impl<'a> OpenHere<'a> {
     /// Why it is open. `None`: nobody knows it.
     pub(crate) fn reason(&self, found: &ResourceDifference) -> Option<&'a str> {
         let what = without_positions(&found.what);
         let fits = |it: &&&OpenDifference| {
-            it.r#type == found.kind && matches(&it.resource, &found.name) && matches(&it.what, &what)
+            it.r#type == found.kind
+                && matches(&it.resource, &found.name)
+                && matches(&it.what, &what)
+                && (!it.shared_host || self.names_shared_host(found))
         };
-        self.0.iter().find(fits).map(|it| it.reason.as_str())
+        self.entries.iter().find(fits).map(|it| it.reason.as_str())
+    }
+
+    fn names_shared_host(&self, found: &ResourceDifference) -> bool {
+        self.shared_hosts.iter().any(|host| found.name.contains(host) || found.what.contains(host))
     }
 
     pub(crate) fn unlisted(&self, found: &Comparison) -> Vec<ResourceDifference> {
@@ -137,6 +165,20 @@ mod tests {
         let mesh = |key: &str| Mesh { objects: vec![serde_json::json!({ "data": { key: "" } })], proxies: Vec::new() };
         assert_eq!(list.in_mesh(&mesh("mesh")).reason(&difference("not sent")), None);
         assert_eq!(list.in_mesh(&mesh("meshNetworks")).reason(&difference("not sent")), Some("networks"));
+    }
+
+    #[test]
+    fn an_entry_may_be_about_hosts_of_several_service_entries() {
+        let text = "[[open]]\ntype = 'RDS'\nwhat = '*'\nshared_host = true\nreason = 'chance'\n";
+        let list: OpenList = toml::from_str(text).unwrap();
+        let entry = |namespace: &str| serde_json::json!({ "kind": "ServiceEntry", "metadata": { "namespace": namespace }, "spec": { "hosts": ["a.org"] } });
+        let mesh = |objects| Mesh { objects, proxies: Vec::new() };
+        let of_one_namespace = mesh(vec![entry("x"), entry("x")]);
+        let here = list.in_mesh(&of_one_namespace);
+        assert_eq!(here.reason(&difference(".virtualHosts[a.org:80].routes: missing")), Some("chance"));
+        assert_eq!(here.reason(&difference(".virtualHosts[b.org:80].routes: missing")), None);
+        let of_two = mesh(vec![entry("x"), entry("y")]);
+        assert_eq!(list.in_mesh(&of_two).reason(&difference(".virtualHosts[a.org:80].routes: missing")), None);
     }
 
     #[test]

@@ -275,6 +275,14 @@ mod tests {
     }
 
     #[test]
+    fn of_equally_old_entries_with_one_host_the_first_by_name_counts() {
+        let entries = ["b", "a", "c"].map(|name| entry(name, &["x.example.com"], kube::ServiceEntryResolution::Dns));
+        let made = EntryServices::new(entries.iter(), &MeshConfig::default(), &AddressRanges::default(), |_| None);
+        let names: Vec<&str> = made.all().iter().map(|service| &*service.made_from.name).collect();
+        assert_eq!(names, ["a", "b", "c"]);
+    }
+
+    #[test]
     fn hosts_without_dns_names_get_no_address() {
         assert!(
             automatic(&[entry("a", &["a.example.com"], kube::ServiceEntryResolution::None)])["a.example.com"]
