@@ -217,13 +217,27 @@ impl LeaderTasks {
         roots: impl Fn() -> String + Clone + Send + 'static,
         folder: Option<std::path::PathBuf>,
     ) {
+        let bundle = self.webhook_bundle(leads.clone());
         if let Some(folder) = folder {
             tokio::spawn(root_secret::follow(self.client.clone(), self.namespace, folder));
         }
-        let (client, injects) = (self.client.clone(), self.injects);
-        let bundle = WebhookBundle { client, revision: self.revision, leads: leads.clone(), injects };
         let writer = RootCert { client: self.client, objects, leads, watched: self.watched };
         handles.writers.extend([tokio::spawn(writer.follow(roots.clone())), tokio::spawn(bundle.follow(roots))]);
+    }
+
+    /// Writes the roots to webhook configurations only: with an external CA, namespaces get them from its controller.
+    pub(crate) fn publish_webhook_roots(
+        self,
+        handles: &mut TaskHandles,
+        leads: Leadership,
+        roots: impl Fn() -> String + Send + 'static,
+    ) {
+        handles.writers.push(tokio::spawn(self.webhook_bundle(leads).follow(roots)));
+    }
+
+    fn webhook_bundle(&self, leads: Leadership) -> WebhookBundle {
+        let (client, revision) = (self.client.clone(), self.revision.clone());
+        WebhookBundle { client, revision, leads, injects: self.injects }
     }
 }
 

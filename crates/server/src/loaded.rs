@@ -93,9 +93,9 @@ impl Loaded {
 
     /// The secure gRPC port and the webhook's.
     pub async fn bind_secure_ports(&mut self) -> Result<()> {
-        let Opening { ports, identity, listeners, .. } = &mut self.opening;
+        let Opening { ports, listeners, .. } = &mut self.opening;
         listeners.bind_secure(ports).await?;
-        listeners.bind_webhook(ports, self.leader_tasks.is_some() && identity.external.is_none()).await
+        listeners.bind_webhook(ports, self.leader_tasks.is_some()).await
     }
 
     /// The names of the serving certificate.

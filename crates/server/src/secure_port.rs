@@ -63,7 +63,11 @@ impl Loaded {
     fn open_external(&mut self, secure: SecureListener, external: ExternalCaSettings) -> Result<()> {
         let SecureListener { listener, authenticator, debug_handler } = secure;
         let port = ExternalCaPort::open(self.opening.identity.clone(), external, authenticator)?;
+        if let (Some(tasks), Some((handles, leadership))) = (self.leader_tasks.take(), &mut self.tasks.leader) {
+            tasks.publish_webhook_roots(handles, leadership.clone(), port.roots());
+        }
         self.serve(listener, port.port(self.stages(), debug_handler)?);
+        self.serve_webhook(&port.tls()?)?;
         tokio::spawn(port.follow());
         Ok(())
     }

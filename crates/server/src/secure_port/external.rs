@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use ca::{Certificate, ClientVerifier, Csr, Lifetimes, PrivateKey, ServingCertificate};
+use tokio::sync::watch;
 use tracing::{error, info, warn};
 use wire::istio::v1::auth::{IstioCertificateRequest, IstioCertificateResponse};
 use xds::CallError;
@@ -32,6 +33,8 @@ pub(crate) struct ExternalCaPort {
     files: Files,
     serving: Arc<ServingCertificate>,
     clients: Arc<ClientVerifier>,
+    /// The roots in `files`, as PEM.
+    trusted: watch::Sender<String>,
 }
 
 /// The content of the files when they were last valid.
@@ -57,7 +60,8 @@ impl ExternalCaPort {
         let files = Files::read(&external, &roots)?;
         let (chain, key, trusted) = files.parse(&external, &roots)?;
         let (serving, clients) = (ServingCertificate::new(chain, &key)?, ClientVerifier::new(&trusted)?);
-        Ok(ExternalCaPort { settings, external, roots, authenticator, files, serving, clients })
+        let trusted = watch::Sender::new(files.roots.clone());
+        Ok(ExternalCaPort { settings, external, roots, authenticator, files, serving, clients, trusted })
     }
 
     pub(crate) fn port(
@@ -69,9 +73,8 @@ impl ExternalCaPort {
         let learned = if given.is_some() { Vec::new() } else { system_roots(&[CLUSTER_ROOTS, SYSTEM_ROOTS]) };
         let client = agent::CaEndpoint { address, name, roots: self.roots.clone(), learned };
         let signer = Signer::External(ExternalCa { client, lifetimes: self.settings.lifetimes });
-        let tls = ca::server_config(self.serving.clone(), self.clients.clone())?;
         Ok(xds::ServerPort {
-            tls: Some(tls.into()),
+            tls: Some(self.tls()?),
             authenticator: self
                 .settings
                 .authenticate
@@ -80,6 +83,17 @@ impl ExternalCaPort {
             secrets: None,
             debug_handler: Some(debug_handler),
         })
+    }
+
+    /// For the webhook, which has the same certificate.
+    pub(crate) fn tls(&self) -> Result<tokio_rustls::TlsAcceptor> {
+        Ok(ca::server_config(self.serving.clone(), self.clients.clone())?.into())
+    }
+
+    /// The roots of the mesh, as PEM, at the time of the call.
+    pub(crate) fn roots(&self) -> impl Fn() -> String + Clone + Send + Sync + 'static {
+        let trusted = self.trusted.subscribe();
+        move || trusted.borrow().clone()
     }
 
     /// Follows the files. A problem is logged once, and the current certificate stays.
@@ -103,6 +117,7 @@ impl ExternalCaPort {
         let (chain, key, roots) = files.parse(&self.external, &self.roots)?;
         self.clients.replace(&roots)?;
         self.serving.replace(chain, &key)?;
+        self.trusted.send_replace(files.roots.clone());
         self.files = files;
         info!("certificate of the secure port or roots of the external CA reloaded");
         Ok(())

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use sources::kube::JSON;
 use testkit::cluster::{ApiWriter, TestCluster};
 use testkit::environment;
+use testkit::test_ca::TestCa;
 use testkit::wait::eventually;
 
 use super::chart::{self, of_kinds, rendered};
@@ -30,6 +31,7 @@ async fn install(
     cluster: &TestCluster,
     api: &ApiWriter,
     values: &Value,
+    flags: &[&str],
     settings: &[(&str, &str)],
 ) -> Result<Option<Instance>> {
     let folder = tempfile::tempdir()?;
@@ -41,13 +43,17 @@ async fn install(
     let kubeconfig = chart::account(cluster, api, &objects).await?;
     let revision = values["revision"].as_str().unwrap_or("default");
     let settings = [&[("POD_NAME", revision), ("REVISION", revision)], settings].concat();
-    let instance = Instance::start(&kubeconfig, &[], &settings).await?.ready().await?;
+    let instance = Instance::start(&kubeconfig, flags, &settings).await?.ready().await?;
     api.apply(&service(revision)).await?;
     for mut webhooks in of_kinds(&objects, &["MutatingWebhookConfiguration"]) {
         lead_to(&mut webhooks, &instance)?;
         api.apply(&webhooks).await?;
     }
-    trusted(api, revision, &instance).await?;
+    let root = settings
+        .iter()
+        .find(|(name, _)| *name == "CA_ROOT_CA")
+        .map_or(instance.authority("ca-cert.pem"), |(_, file)| file.into());
+    trusted(api, revision, &instance, &root).await?;
     Ok(Some(instance))
 }
 
@@ -68,9 +74,9 @@ fn lead_to(webhooks: &mut Value, instance: &Instance) -> Result<()> {
     Ok(())
 }
 
-/// Until every webhook of the revision has the roots of the instance.
-async fn trusted(api: &ApiWriter, revision: &str, instance: &Instance) -> Result<()> {
-    let root = fs::read_to_string(instance.authority("ca-cert.pem"))?;
+/// Until every webhook of the revision trusts this root.
+async fn trusted(api: &ApiWriter, revision: &str, instance: &Instance, root: &Path) -> Result<()> {
+    let root = fs::read_to_string(root)?;
     let done = eventually("the webhooks are trusted", async || {
         let found = bundles(api, revision).await?;
         Ok(!found.is_empty() && found.iter().all(|bundle| bundle.contains(root.trim())))
@@ -153,9 +159,9 @@ fn labels_revisions_and_tags_choose_who_injects() {
     with_cluster(async |cluster| {
         let api = cluster.api().await?;
         make_spaces(&api).await?;
-        let Some(_default) = install(cluster, &api, &json!({}), &[]).await? else { return Ok(()) };
+        let Some(_default) = install(cluster, &api, &json!({}), &[], &[]).await? else { return Ok(()) };
         let values = json!({ "revision": "canary", "revisionTags": ["prod"] });
-        let Some(canary) = install(cluster, &api, &values, &[]).await? else { return Ok(()) };
+        let Some(canary) = install(cluster, &api, &values, &[], &[]).await? else { return Ok(()) };
         check(&api, "injected", &json!({}), Some("default")).await?;
         check(&api, "revised", &json!({}), Some("canary")).await?;
         check(&api, "tagged", &json!({}), Some("canary")).await?;
@@ -186,8 +192,31 @@ async fn tag_of_istioctl(cluster: &TestCluster, api: &ApiWriter, istioctl: &Path
     }
     let (code, text) = api.client.send(Method::PUT, &path, JSON, webhooks.to_string().into()).await?;
     ensure!(code.is_success(), "{}", String::from_utf8_lossy(&text));
-    trusted(api, "canary", canary).await?;
+    trusted(api, "canary", canary, &canary.authority("ca-cert.pem")).await?;
     check(api, "staged", &json!({}), Some("canary")).await
+}
+
+#[test]
+fn with_an_external_ca_pods_are_injected_too() {
+    with_cluster(async |cluster| {
+        let api = cluster.api().await?;
+        make_spaces(&api).await?;
+        let (folder, mesh) = (tempfile::tempdir()?, TestCa::new()?);
+        let serving = mesh.host_certificate("istiod.istio-system.svc")?;
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, text)?;
+            path.into_os_string().into_string().map_err(|path| anyhow::anyhow!("{path:?}"))
+        };
+        let root = write("root.pem", &mesh.root())?;
+        let certificate = format!("--tlsCertFile={}", write("tls.crt", &serving.certificate)?);
+        let key = format!("--tlsKeyFile={}", write("tls.key", &serving.key)?);
+        // No CSR is sent here.
+        let settings = [("EXTERNAL_CA", "true"), ("CA_ADDR", "127.0.0.1:1"), ("CA_ROOT_CA", &*root)];
+        let installed = install(cluster, &api, &json!({}), &[&certificate, &key], &settings).await?;
+        let Some(_instance) = installed else { return Ok(()) };
+        check(&api, "injected", &json!({}), Some("default")).await
+    });
 }
 
 #[test]
@@ -195,7 +224,7 @@ fn with_the_webhook_down_the_failure_policy_holds() {
     with_cluster(async |cluster| {
         let api = cluster.api().await?;
         make_spaces(&api).await?;
-        let Some(mut instance) = install(cluster, &api, &json!({}), &[]).await? else { return Ok(()) };
+        let Some(mut instance) = install(cluster, &api, &json!({}), &[], &[]).await? else { return Ok(()) };
         check(&api, "injected", &json!({}), Some("default")).await?;
         instance.signal(Signal::SIGKILL)?;
         instance.ended().await?;
@@ -221,7 +250,7 @@ fn no_pod_is_lost_while_the_root_changes() {
         let api = cluster.api().await?;
         make_spaces(&api).await?;
         let settings = [("UNSAFE_ENABLE_ADMIN_ENDPOINTS", "true")];
-        let Some(instance) = install(cluster, &api, &json!({}), &settings).await? else { return Ok(()) };
+        let Some(instance) = install(cluster, &api, &json!({}), &[], &settings).await? else { return Ok(()) };
         check(&api, "injected", &json!({}), Some("default")).await?;
         let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "meltemi-admin", "namespace": "istio-system" } });
         api.apply(&account).await?;
