@@ -9,6 +9,7 @@ mod edges;
 mod exports;
 mod functions;
 mod licences;
+mod links;
 mod modules;
 mod protocol;
 mod rules;
@@ -81,6 +82,7 @@ fn findings(root: &Path) -> Result<BTreeSet<Finding>> {
     found.extend(dependencies::check(root, &manifests)?);
     found.extend(dependencies::unused(&rules, &manifests, &sources));
     found.extend(licences::check(root)?);
+    found.extend(links::check(root, &files)?);
     Ok(found.into_iter().collect())
 }
 
