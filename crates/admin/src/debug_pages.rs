@@ -223,7 +223,7 @@ fn read(state: &AdminState, request: &PageRequest<'_>) -> Page {
     }
 }
 
-/// Null: the secure port is off, or its CA is external.
+/// Null: the secure port is off.
 fn replica_access(state: &AdminState) -> Value {
     let access = state.server.replica_access.get();
     access.map_or(Value::Null, |it| serde_json::json!({ "serverName": it.server_name, "roots": (it.roots)() }))

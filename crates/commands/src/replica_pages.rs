@@ -160,7 +160,7 @@ fn endpoint(
             Err("it does not say where its secure port is; set POD_IP to the address of its pod")
         }
         _ if token.is_empty() => Err("it takes a token: name a file with --token"),
-        None => Err("its authority is an external one"),
+        None => Err("the secure port of the asked server is off, and with it the roots that verify others"),
         Some(ReplicaAccessPage { server_name, roots }) => {
             Ok(DebugEndpoint { address: other.secure.clone(), name: server_name.clone(), roots: roots.clone() })
         }
@@ -196,7 +196,7 @@ mod tests {
             (&other(ReplicaState::Silent, "10.0.0.7:15012"), Some(&access), "t", "silent"),
             (&other(ReplicaState::InStep, ""), Some(&access), "t", "POD_IP"),
             (&fine, Some(&access), "", "--token"),
-            (&fine, None, "t", "external"),
+            (&fine, None, "t", "is off"),
         ] {
             assert!(endpoint(other, access, token).is_err_and(|reason| reason.contains(why)), "{why}");
         }

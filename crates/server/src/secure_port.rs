@@ -63,6 +63,7 @@ impl Loaded {
     fn open_external(&mut self, secure: SecureListener, external: ExternalCaSettings) -> Result<()> {
         let SecureListener { listener, authenticator, debug_handler } = secure;
         let port = ExternalCaPort::open(self.opening.identity.clone(), external, authenticator)?;
+        self.allow_replica_access(port.roots());
         if let (Some(tasks), Some((handles, leadership))) = (self.leader_tasks.take(), &mut self.tasks.leader) {
             tasks.publish_webhook_roots(handles, leadership.clone(), port.roots());
         }

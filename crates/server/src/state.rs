@@ -38,7 +38,7 @@ pub struct SharedState {
     pub rotation: OnceLock<Arc<RootRotation>>,
     /// Not set: there is no cluster, and so there are no other replicas.
     pub replicas: OnceLock<Arc<ReplicaBalancer>>,
-    /// Not set: the secure port is off, or its CA is external.
+    /// Not set: the secure port is off.
     pub replica_access: OnceLock<ReplicaAccess>,
     /// The type of the key that signs workload certificates, at the time of the call. Not set: this server signs none.
     pub signing_key: OnceLock<Box<dyn Fn() -> String + Send + Sync>>,

@@ -6,13 +6,15 @@ use std::process::{Command, Output};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use testkit::ads::AdsClient;
+use testkit::cluster::ApiWriter;
 use testkit::parity::CaseProxy;
 use testkit::server;
 use testkit::wait::{DEADLINE, eventually};
 
 use super::chart::token;
-use super::instance::Instance;
+use super::instance::{ExternalCaFiles, Instance, external_ca};
 use super::{namespace, service, with_cluster};
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
@@ -39,18 +41,24 @@ fn names(expected: [&str; 2]) -> BTreeSet<String> {
     expected.map(str::to_owned).into()
 }
 
+/// A file with a token that all replicas accept, in its folder.
+async fn prepared(api: &ApiWriter) -> Result<(TempDir, PathBuf)> {
+    for space in ["istio-system", "shared"] {
+        api.apply(&namespace(space, &json!({}))).await?;
+    }
+    let account = json!({ "name": "istiod", "namespace": "istio-system" });
+    api.apply(&json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": account })).await?;
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("token");
+    std::fs::write(&file, token(api, "istio-system", "istiod", Some("istio-ca")).await?)?;
+    Ok((folder, file))
+}
+
 #[test]
 fn one_command_shows_the_proxies_pushes_and_findings_of_all_replicas() {
     with_cluster(async |cluster| {
         let api = cluster.api().await?;
-        for space in ["istio-system", "shared"] {
-            api.apply(&namespace(space, &json!({}))).await?;
-        }
-        let account = json!({ "name": "istiod", "namespace": "istio-system" });
-        api.apply(&json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": account })).await?;
-        let folder = tempfile::tempdir()?;
-        let file: PathBuf = folder.path().join("token");
-        std::fs::write(&file, token(&api, "istio-system", "istiod", Some("istio-ca")).await?)?;
+        let (_folder, file) = prepared(&api).await?;
         let address = [("POD_IP", "127.0.0.1")];
         let first = Instance::named(cluster, "first", &[], &address).await?;
         let second = Instance::named(cluster, "second", &[], &address).await?;
@@ -84,5 +92,26 @@ fn one_command_shows_the_proxies_pushes_and_findings_of_all_replicas() {
         let warned = String::from_utf8_lossy(&alone.stderr).into_owned();
         ensure!(warned.contains("replica second was not asked: it takes a token"), "{warned}");
         Ok(())
+    });
+}
+
+#[test]
+fn with_an_external_ca_all_replicas_are_asked_too() {
+    with_cluster(async |cluster| {
+        let api = cluster.api().await?;
+        let (_folder, file) = prepared(&api).await?;
+        let files = ExternalCaFiles::new()?;
+        let (root, [certificate, key]) = (files.root(), files.flags());
+        let settings = [&[("POD_IP", "127.0.0.1")][..], &external_ca(&root)].concat();
+        let first = Instance::named(cluster, "first", &[&certificate, &key], &settings).await?;
+        let second = Instance::named(cluster, "second", &[&certificate, &key], &settings).await?;
+        let node = json!({ "name": "b", "namespace": "shared", "ip": "10.8.0.1" });
+        let mut proxy = AdsClient::new(second.plain, CaseProxy::new(&node)?.node());
+        proxy.ask(CDS, &BTreeSet::new(), DEADLINE).await?;
+        eventually("the proxy of the other replica is shown", async || {
+            let shown = asked(&first, &["proxies", "-o", "json"], Some(&file)).await?;
+            Ok(texts(&shown, "proxy")? == BTreeSet::from(["b.shared".to_owned()]))
+        })
+        .await
     });
 }

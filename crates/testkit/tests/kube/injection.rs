@@ -15,11 +15,10 @@ use serde_json::{Value, json};
 use sources::kube::JSON;
 use testkit::cluster::{ApiWriter, TestCluster};
 use testkit::environment;
-use testkit::test_ca::TestCa;
 use testkit::wait::eventually;
 
 use super::chart::{self, of_kinds, rendered};
-use super::instance::Instance;
+use super::instance::{ExternalCaFiles, Instance, external_ca};
 use super::root::forced;
 use super::{namespace, read, with_cluster};
 
@@ -201,19 +200,9 @@ fn with_an_external_ca_pods_are_injected_too() {
     with_cluster(async |cluster| {
         let api = cluster.api().await?;
         make_spaces(&api).await?;
-        let (folder, mesh) = (tempfile::tempdir()?, TestCa::new()?);
-        let serving = mesh.host_certificate("istiod.istio-system.svc")?;
-        let write = |name: &str, text: &str| {
-            let path = folder.path().join(name);
-            fs::write(&path, text)?;
-            path.into_os_string().into_string().map_err(|path| anyhow::anyhow!("{path:?}"))
-        };
-        let root = write("root.pem", &mesh.root())?;
-        let certificate = format!("--tlsCertFile={}", write("tls.crt", &serving.certificate)?);
-        let key = format!("--tlsKeyFile={}", write("tls.key", &serving.key)?);
-        // No CSR is sent here.
-        let settings = [("EXTERNAL_CA", "true"), ("CA_ADDR", "127.0.0.1:1"), ("CA_ROOT_CA", &*root)];
-        let installed = install(cluster, &api, &json!({}), &[&certificate, &key], &settings).await?;
+        let files = ExternalCaFiles::new()?;
+        let (root, [certificate, key]) = (files.root(), files.flags());
+        let installed = install(cluster, &api, &json!({}), &[&certificate, &key], &external_ca(&root)).await?;
         let Some(_instance) = installed else { return Ok(()) };
         check(&api, "injected", &json!({}), Some("default")).await
     });

@@ -11,6 +11,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use nix::sys::signal::Signal;
 use testkit::cluster::TestCluster;
 use testkit::process::Process;
+use testkit::test_ca::TestCa;
 use testkit::wait::eventually;
 use testkit::{port, server};
 
@@ -128,6 +129,39 @@ impl Instance {
         });
         Ok(series.sum())
     }
+}
+
+/// What a server needs for an external CA: the files of its secure port, and the roots of the mesh. The CA itself is not reached.
+pub(crate) struct ExternalCaFiles {
+    folder: tempfile::TempDir,
+}
+
+impl ExternalCaFiles {
+    pub(crate) fn new() -> Result<ExternalCaFiles> {
+        let (folder, mesh) = (tempfile::tempdir()?, TestCa::new()?);
+        let serving = mesh.host_certificate("istiod.istio-system.svc")?;
+        for (name, text) in [("root.pem", mesh.root()), ("tls.crt", serving.certificate), ("tls.key", serving.key)] {
+            fs::write(folder.path().join(name), text)?;
+        }
+        Ok(ExternalCaFiles { folder })
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    pub(crate) fn root(&self) -> String {
+        self.file("root.pem")
+    }
+
+    pub(crate) fn flags(&self) -> [String; 2] {
+        [format!("--tlsCertFile={}", self.file("tls.crt")), format!("--tlsKeyFile={}", self.file("tls.key"))]
+    }
+}
+
+/// The settings for these roots.
+pub(crate) fn external_ca(root: &str) -> [(&str, &str); 3] {
+    [("EXTERNAL_CA", "true"), ("CA_ADDR", "127.0.0.1:1"), ("CA_ROOT_CA", root)]
 }
 
 pub(crate) fn fetched(at: SocketAddr, path: &str) -> Result<String> {
