@@ -1,5 +1,6 @@
 //! `cargo xtask differential`: builds the program of crates/differential as the tests are built, and runs it.
 
+use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
@@ -15,14 +16,13 @@ pub(crate) struct Args {
     arguments: Vec<String>,
 }
 
-/// With the exit code of the program.
+/// Becomes the program, so that signals reach that: what it started ends with it. Returns only if it does not start.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     // All packages, so that their features are those of the tests, which are built already.
     progress::step("build", &mut project::cargo(["build", "--workspace", "--bin", "differential"]))?;
     if !args.arguments.iter().any(|it| it == "--help" || it == "-h") {
         Reference::find()?;
     }
-    let mut command = Command::new(project::target().join("debug/differential"));
-    let status = command.args(&args.arguments).status().context("start differential")?;
-    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(2)))
+    let error = Command::new(project::target().join("debug/differential")).args(&args.arguments).exec();
+    Err(error).context("start differential")
 }

@@ -15,6 +15,7 @@ mod record;
 mod report;
 mod run;
 mod shrink;
+mod stop;
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -30,6 +31,7 @@ use crate::planes::Planes;
 use crate::pool::Pool;
 use crate::report::Report;
 use crate::run::Run;
+use crate::stop::Stop;
 
 /// Compares Meltemi with a real istiod on random meshes. Exit code 1: a difference that is not listed; 2: it could not run.
 #[derive(Parser)]
@@ -88,7 +90,7 @@ fn main() -> ExitCode {
 fn meshes(args: &Args, seeds: Range<u64>) -> Result<bool> {
     let listed = args.open.clone().unwrap_or_else(|| environment::repository().join("tests/differential/open.toml"));
     let (open, pool) = (OpenList::read(&listed)?, Pool::open(&Corpus::open()?)?);
-    let planes = Planes::start()?;
+    let planes = Planes::start(Stop::listen()?)?;
     let run =
         Run { planes, pool: &pool, open: &open, edits: args.edits, budget: args.shrink, report: Report::default() };
     let report = run.seeds(seeds)?;
@@ -101,7 +103,7 @@ fn meshes(args: &Args, seeds: Range<u64>) -> Result<bool> {
 
 fn cases(args: &Args) -> Result<bool> {
     let corpus = Corpus::open()?;
-    let mut planes = Planes::start()?;
+    let mut planes = Planes::start(Stop::listen()?)?;
     let mut differs = false;
     for name in &args.case {
         differs |= !record::case(&mut planes, &corpus.folder.join(name), args.record)?;

@@ -17,6 +17,7 @@ use tokio::runtime::Runtime;
 use crate::istiod::Istiod;
 use crate::mesh::{Key, Mesh, key};
 use crate::pool::kind;
+use crate::stop::Stop;
 
 const AT_ONCE: usize = 16;
 const ENTRIES: &str = "/apis/networking.istio.io/v1/serviceentries";
@@ -37,6 +38,7 @@ pub(crate) struct Planes {
     api: ApiWriter,
     runtime: Runtime,
     folder: TempDir,
+    stop: Stop,
     /// What the API server has of the meshes: as it was given, and with the age.
     held: BTreeMap<Key, (Value, Value)>,
     mark: usize,
@@ -53,7 +55,7 @@ pub(crate) struct Compared {
 }
 
 impl Planes {
-    pub(crate) fn start() -> Result<Planes> {
+    pub(crate) fn start(stop: Stop) -> Result<Planes> {
         let runtime = Runtime::new()?;
         let missing = "no etcd and kube-apiserver; run `cargo xtask setup --reference` (about ten minutes)";
         let cluster = runtime.block_on(TestCluster::start())?.context(missing)?;
@@ -67,11 +69,13 @@ impl Planes {
         }
         let folder = tempfile::tempdir()?;
         let istiod = Istiod::start(&cluster.kubeconfig()?, folder.path(), &runtime)?;
-        Ok(Planes { istiod, cluster, api, runtime, folder, held: BTreeMap::new(), mark: 0, restarts: 0 })
+        stop.check()?;
+        Ok(Planes { istiod, cluster, api, runtime, folder, stop, held: BTreeMap::new(), mark: 0, restarts: 0 })
     }
 
     /// A new process on the same objects: what it answers does not depend on what was there before.
     pub(crate) fn restart_istiod(&mut self) -> Result<()> {
+        self.stop.check()?;
         self.istiod = Istiod::start(&self.cluster.kubeconfig()?, self.folder.path(), &self.runtime)?;
         self.restarts += 1;
         Ok(())
@@ -83,6 +87,7 @@ impl Planes {
         self.wait_for_mark()?;
         let (mut last, mut seen) = (None, 0);
         for _ in 0..ROUNDS {
+            self.stop.check()?;
             let theirs = match self.istiod.responses(&proxies) {
                 Ok(theirs) => theirs,
                 Err(error) => {

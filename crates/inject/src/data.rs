@@ -15,7 +15,7 @@ pub(crate) struct Data<'a> {
     pub(crate) workload: OwnerWorkload,
     pub(crate) namespace: &'a str,
     pub(crate) proxy_config: &'a Map<String, Json>,
-    pub(crate) mesh: &'a Json,
+    pub(crate) mesh: Json,
     pub(crate) values: &'a Json,
     pub(crate) revision: &'a str,
     pub(crate) native_sidecars: bool,
@@ -26,7 +26,7 @@ pub(crate) struct Data<'a> {
 
 impl Data<'_> {
     /// `pod`: as the user wrote it, without an earlier injection.
-    pub(crate) fn value(&self, pod: &Pod) -> Value {
+    pub(crate) fn value(self, pod: &Pod) -> Value {
         let OwnerWorkload { name, kind, api_version } = &self.workload;
         let kubernetes = |name: &str, json: &Json| {
             let json = if json.is_null() { Json::Object(Map::new()) } else { json.clone() };
@@ -40,7 +40,7 @@ impl Data<'_> {
             ("ObjectMeta", kubernetes("ObjectMeta", pod.metadata())),
             ("Spec", kubernetes("PodSpec", pod.spec())),
             ("ProxyConfig", message("ProxyConfig", Json::Object(self.proxy_config.clone()))),
-            ("MeshConfig", message("MeshConfig", self.mesh.clone())),
+            ("MeshConfig", message("MeshConfig", self.mesh)),
             ("Values", Value::from_json(self.values)),
             ("Revision", Value::text(self.revision)),
             ("NativeSidecars", Value::Bool(self.native_sidecars)),

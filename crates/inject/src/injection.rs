@@ -207,7 +207,7 @@ impl<'a> Run<'a> {
             workload: self.workload.clone(),
             namespace: pod.meta("namespace"),
             proxy_config: &self.proxy_config,
-            mesh: &to_json(&*self.objects.mesh),
+            mesh: to_json(&*self.objects.mesh),
             values: self.injector.values.json(),
             revision: &self.plane.revision,
             native_sidecars: self.native,

@@ -1,6 +1,6 @@
 //! JSON Patch (RFC 6902) between two documents.
 
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 
 /// The operations that turn `before` into `after`, in the order in which they must be applied.
 pub(crate) fn json_patch(before: &Json, after: &Json) -> Vec<Json> {
@@ -14,17 +14,17 @@ fn compare(before: &Json, after: &Json, path: &str, operations: &mut Vec<Json>) 
         (before, after) if before == after => {}
         (Json::Object(before), Json::Object(after)) => {
             let removed = before.keys().filter(|key| !after.contains_key(*key));
-            operations.extend(removed.map(|key| json!({ "op": "remove", "path": member(path, key) })));
+            operations.extend(removed.map(|key| operation("remove", member(path, key), None)));
             for (key, value) in after {
                 match before.get(key) {
                     Some(known) => compare(known, value, &member(path, key), operations),
                     // Adding replaces a null or an empty value that the document may have there.
-                    None => operations.push(json!({ "op": "add", "path": member(path, key), "value": value })),
+                    None => operations.push(operation("add", member(path, key), Some(value))),
                 }
             }
         }
         (Json::Array(before), Json::Array(after)) => compare_lists(before, after, path, operations),
-        (_, after) => operations.push(json!({ "op": "replace", "path": path, "value": after })),
+        (_, after) => operations.push(operation("replace", path.to_owned(), Some(after))),
     }
 }
 
@@ -38,11 +38,16 @@ fn compare_lists(before: &[Json], after: &[Json], path: &str, operations: &mut V
         compare(old, new, &format!("{path}/{}", start + at), operations);
     }
     for at in (new.len()..old.len()).rev() {
-        operations.push(json!({ "op": "remove", "path": format!("{path}/{}", start + at) }));
+        operations.push(operation("remove", format!("{path}/{}", start + at), None));
     }
     for (at, item) in new.iter().enumerate().skip(old.len()) {
-        operations.push(json!({ "op": "add", "path": format!("{path}/{}", start + at), "value": item }));
+        operations.push(operation("add", format!("{path}/{}", start + at), Some(item)));
     }
+}
+
+fn operation(op: &str, path: String, value: Option<&Json>) -> Json {
+    let fields = [("op", Some(op.into())), ("path", Some(path.into())), ("value", value.cloned())];
+    Json::Object(fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect())
 }
 
 fn member(path: &str, key: &str) -> String {
@@ -52,6 +57,7 @@ fn member(path: &str, key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use serde_json::json;
 
     use super::*;
 

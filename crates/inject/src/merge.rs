@@ -1,5 +1,7 @@
 //! Strategic merge of a patch into a pod: maps field by field, lists by the key of their schema, with Kubernetes' directives.
 
+use std::mem::take;
+
 use serde_json::{Map, Value as Json};
 
 use crate::schema::{Field, FieldKind, ListMerge, Schema};
@@ -40,18 +42,20 @@ fn merge_objects(mut original: Object, mut patch: Object, schema: Option<&'stati
             continue;
         }
         let field = schema.and_then(|schema| schema.json_field(&key));
-        let merged = match (original.remove(&key), value) {
+        match (original.get_mut(&key), value) {
             (Some(Json::Object(before)), Json::Object(over)) => {
                 let inner = field.and_then(|field| inner_schema(field, schema));
-                Some(Json::Object(merge_objects(before, over, inner)?))
+                *before = merge_objects(take(before), over, inner)?;
             }
-            (Some(Json::Array(before)), Json::Array(over)) => {
-                Some(Json::Array(merge_lists(before, over, field, schema)?))
+            (Some(Json::Array(before)), Json::Array(over)) => *before = merge_lists(take(before), over, field, schema)?,
+            (_, mut value) => {
+                drop_nulls_and_directives(&mut value);
+                if is_directive(&value) {
+                    original.remove(&key);
+                } else {
+                    original.insert(key, value);
+                }
             }
-            (_, value) => without_directives(without_nulls(value)),
-        };
-        if let Some(merged) = merged {
-            original.insert(key, merged);
         }
     }
     Ok(original)
@@ -206,27 +210,23 @@ fn ordered(merged: Vec<Json>, patch: &[Json], before: &[Json], key: Option<&str>
     }
 }
 
-/// Nulls of a part that the original does not have delete nothing.
-fn without_nulls(value: Json) -> Json {
-    match value {
-        Json::Object(entries) => {
-            let kept = entries.into_iter().filter(|(_, value)| !value.is_null());
-            Json::Object(kept.map(|(key, value)| (key, without_nulls(value))).collect())
-        }
-        Json::Array(items) => Json::Array(items.into_iter().map(without_nulls).collect()),
-        other => other,
-    }
+/// The whole value says what to do with what is there.
+fn is_directive(value: &Json) -> bool {
+    value.get(PATCH).is_some()
 }
 
-/// `None`: the whole value is a directive.
-fn without_directives(value: Json) -> Option<Json> {
+/// Of a part that the original does not have: there, nulls and directives delete nothing.
+fn drop_nulls_and_directives(value: &mut Json) {
     match value {
-        Json::Object(entries) if entries.contains_key(PATCH) => None,
-        Json::Object(entries) => Some(Json::Object(
-            entries.into_iter().filter_map(|(key, value)| Some((key, without_directives(value)?))).collect(),
-        )),
-        Json::Array(items) => Some(Json::Array(items.into_iter().filter_map(without_directives).collect())),
-        other => Some(other),
+        Json::Object(entries) => entries.retain(|_, value| {
+            drop_nulls_and_directives(value);
+            !value.is_null() && !is_directive(value)
+        }),
+        Json::Array(items) => items.retain_mut(|item| {
+            drop_nulls_and_directives(item);
+            !is_directive(item)
+        }),
+        _ => {}
     }
 }
 

@@ -1,10 +1,12 @@
 //! Rendering of templates, and laying what they give over the pod: over an empty one too, which tells what was injected.
 
+use serde_json::Value as Json;
+
 use crate::injector_config::InjectorConfig;
 use crate::merge::strategic_merge;
 use crate::native;
 use crate::pod::{ContainerList, PROXY, Pod, name_of};
-use crate::schema::{Schema, without_unknown};
+use crate::schema::{Schema, drop_unknown};
 use crate::template::Value;
 use crate::yaml;
 
@@ -25,8 +27,9 @@ pub(crate) fn overlay(pod: &Pod, config: &InjectorConfig, data: &Value, native: 
             return Err(format!("requested template {name:?} not found; have {}", known.join(", ")));
         };
         let rendered = template.render(data).map_err(|error| error.to_string())?;
-        let over = |target: Pod, what: &str| laid_over(target, &rendered).map_err(|error| format!("{what}: {error}"));
-        result.template = over(result.template, "failed applying injection overlay")?;
+        let failed = |error: String| format!("failed applying injection overlay: {error}");
+        let patch = patch(&rendered).map_err(failed)?;
+        result.template = laid_over(result.template, patch.clone()).map_err(failed)?;
         let native = match result.pod.annotation(native::ANNOTATION) {
             Some("true") => true,
             Some("false") => false,
@@ -35,8 +38,8 @@ pub(crate) fn overlay(pod: &Pod, config: &InjectorConfig, data: &Value, native: 
         if native && result.template.container(ContainerList::InitContainers, PROXY).is_some() {
             move_sidecar(&mut result.pod);
         }
-        let failure = "failed parsing generated injected YAML (check Istio sidecar injector configuration)";
-        result.pod = over(result.pod, failure)?;
+        let what = "failed parsing generated injected YAML (check Istio sidecar injector configuration)";
+        result.pod = laid_over(result.pod, patch).map_err(|error| format!("{what}: {error}"))?;
     }
     Ok(result)
 }
@@ -64,9 +67,15 @@ fn move_sidecar(pod: &mut Pod) {
     pod.containers_mut(ContainerList::InitContainers).extend(moved);
 }
 
-fn laid_over(target: Pod, rendered: &str) -> Result<Pod, String> {
+/// What a template wrote, without what is no field of a pod.
+fn patch(rendered: &str) -> Result<Json, String> {
     let invalid = |what: String| format!("strategic merge: invalid JSON document: {what}");
-    let patch = without_unknown(yaml::json(rendered).map_err(invalid)?, Schema::pod());
+    let mut patch = yaml::json(rendered).map_err(invalid)?;
+    drop_unknown(&mut patch, Schema::pod());
+    Ok(patch)
+}
+
+fn laid_over(target: Pod, patch: Json) -> Result<Pod, String> {
     let merged = strategic_merge(target.into_json(), patch, Schema::pod());
     let merged = merged.map_err(|error| format!("strategic merge: {error}"))?;
     Pod::typed(merged).map_err(|error| format!("unmarshal patched pod: {error}"))

@@ -1,5 +1,7 @@
 //! The ProxyConfig of a pod: istiod's defaults, the mesh config, ProxyConfig objects and the annotation, laid over each other.
 
+use std::sync::LazyLock;
+
 use config::kinds::proxy_config_object::ProxyConfig as ProxyConfigObject;
 use config::labels::Labels;
 use config::mesh::ProxyConfig;
@@ -15,11 +17,14 @@ pub(crate) const ANNOTATION: &str = "proxy.istio.io/config";
 /// Fields for which a zero is a value, since their types are wrappers.
 const WRAPPERS: [&str; 3] = ["concurrency", "holdApplicationUntilProxyStarts", "statsCompression"];
 
+/// istiod's defaults.
+static MESH_DEFAULT: LazyLock<Map<String, Json>> = LazyLock::new(|| written(&ProxyConfig::mesh_default()));
+
 /// As protobuf's JSON.
 pub(crate) fn effective(pod: &Pod, objects: &Snapshot) -> Map<String, Json> {
     let namespace = pod.meta("namespace");
     let root = objects.mesh.root_namespace.as_str();
-    let mut config = written(&ProxyConfig::mesh_default());
+    let mut config = MESH_DEFAULT.clone();
     merge(&mut config, written(&objects.mesh.default_config));
     let mut wide = vec![root];
     if namespace != root {
@@ -105,8 +110,7 @@ fn merge(config: &mut Map<String, Json>, over: Map<String, Json>) {
 /// PROXY_CONFIG says only what differs from istiod's defaults.
 pub(crate) fn without_defaults(config: Json) -> Json {
     let Json::Object(mut fields) = config else { return config };
-    let defaults = written(&ProxyConfig::mesh_default());
-    fields.retain(|name, value| defaults.get(name) != Some(value));
+    fields.retain(|name, value| MESH_DEFAULT.get(name) != Some(value));
     Json::Object(fields)
 }
 

@@ -10,6 +10,7 @@ mod pods;
 pub mod port;
 pub mod process;
 mod step;
+pub mod traffic;
 mod tries;
 
 use std::path::PathBuf;

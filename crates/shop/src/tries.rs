@@ -4,9 +4,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -16,6 +13,7 @@ use crate::http;
 use crate::open_shop::{OpenShop, output};
 use crate::pods::{CART_V1, CART_V2, FRONT, PODS, Pod, STOCK};
 use crate::step::step;
+use crate::traffic::Traffic;
 
 /// Requests that show a canary's share: with 20 % of them asked for, less than 10 % or more than 30 % is no accident.
 const CANARY: usize = 300;
@@ -66,11 +64,12 @@ Ctrl-C stops everything and removes the folder.",
 pub(crate) fn run(mesh: &mut OpenShop) -> Result<()> {
     step("1 a request through all proxies", || request(mesh))?;
     step("2 mutual TLS by name; plaintext is refused", || mutual_tls(mesh))?;
-    let traffic = Traffic::start();
+    let traffic = Traffic::start(FRONT.ingress(), "front");
     let appeared = second_version(mesh)?;
     let share = canary(mesh)?;
     let left = unready_pod(mesh)?;
-    traffic.end()?;
+    let sent = traffic.end()?;
+    println!("{sent} requests during the edits, none failed");
     step("4 meltemi proxies: everybody is synced", || proxies(mesh))?;
     step("5 meltemi render: the same without a server", || render(mesh))?;
     println!("a canary of 20 % got {share} of {CANARY} requests");
@@ -247,35 +246,6 @@ fn render(mesh: &OpenShop) -> Result<()> {
         ensure!(text.contains(&address) == expected, "expected {address} in the answer: {expected}; it is\n{text}");
     }
     Ok(())
-}
-
-/// Requests without a pause, to see that no edit breaks one.
-struct Traffic {
-    sent: Arc<AtomicUsize>,
-    ended: Arc<AtomicBool>,
-    sender: thread::JoinHandle<Result<()>>,
-}
-
-impl Traffic {
-    fn start() -> Traffic {
-        let (sent, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-        let (count, stop) = (Arc::clone(&sent), Arc::clone(&ended));
-        let sender = thread::spawn(move || {
-            while !stop.load(Ordering::Relaxed) {
-                http::get(FRONT.ingress(), "front", "/").context("a request failed during the edits")?;
-                count.fetch_add(1, Ordering::Relaxed);
-            }
-            Ok(())
-        });
-        Traffic { sent, ended, sender }
-    }
-
-    fn end(self) -> Result<()> {
-        self.ended.store(true, Ordering::Relaxed);
-        self.sender.join().map_err(|_| anyhow::anyhow!("the sender of requests panicked"))??;
-        println!("{} requests during the edits, none failed", self.sent.load(Ordering::Relaxed));
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -1,15 +1,13 @@
 //! The things to try with the shop on a cluster: printed for a person, or done here (`--check`) with the same effect.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use super::kubernetes::{HOST, ShopCluster};
 use crate::{progress, project};
 use shop::app::CALLERS;
+use shop::traffic::Traffic;
 use shop::{http, output};
 
 /// Requests that show a canary's share: with 20 % of them asked for, less than 10 % or more than 30 % is no accident.
@@ -52,7 +50,7 @@ pub(super) fn run(shop: &ShopCluster) -> Result<()> {
         Ok(())
     })?;
     progress::own_step("2 mutual TLS by name; plaintext is refused", || mutual_tls(shop))?;
-    let traffic = Traffic::start(shop.ingress);
+    let traffic = Traffic::start(shop.ingress, HOST);
     let share = canary(shop)?;
     progress::own_step("4 meltemi proxies: all are listed", || proxies(shop))?;
     progress::own_step("5 another control plane under traffic", || restart(shop))?;
@@ -120,32 +118,4 @@ fn restart(shop: &ShopCluster) -> Result<()> {
         output(shop.kubectl()?.args(words))?;
     }
     Ok(())
-}
-
-/// Requests without a pause, to see that no change breaks one.
-struct Traffic {
-    sent: Arc<AtomicUsize>,
-    ended: Arc<AtomicBool>,
-    sender: thread::JoinHandle<Result<()>>,
-}
-
-impl Traffic {
-    fn start(to: SocketAddr) -> Traffic {
-        let (sent, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-        let (count, stop) = (Arc::clone(&sent), Arc::clone(&ended));
-        let sender = thread::spawn(move || {
-            while !stop.load(Ordering::Relaxed) {
-                http::get(to, HOST, "/").context("a request failed during the changes")?;
-                count.fetch_add(1, Ordering::Relaxed);
-            }
-            Ok(())
-        });
-        Traffic { sent, ended, sender }
-    }
-
-    fn end(self) -> Result<usize> {
-        self.ended.store(true, Ordering::Relaxed);
-        self.sender.join().map_err(|_| anyhow::anyhow!("the sender of requests panicked"))??;
-        Ok(self.sent.load(Ordering::Relaxed))
-    }
 }

@@ -131,14 +131,12 @@ fn field_value(kind: &FieldKind, found: Option<&Json>, dialect: Dialect) -> Valu
                 .or_else(|| values.iter().find(|(_, number)| *number == 0))
                 .map_or(Value::int(0), |(name, number)| Value::Enum((*name).into(), *number))
         }
-        FieldKind::Struct(name) => {
+        FieldKind::Struct(_) => {
             let json = found.cloned().unwrap_or_else(|| Json::Object(serde_json::Map::new()));
-            SchemaRecord::shared(Schema::named(name, dialect), Some(Rc::new(json)), false)
+            record(kind, Some(json), dialect, false)
         }
         FieldKind::Pointer(inner) => match &**inner {
-            FieldKind::Struct(name) => {
-                SchemaRecord::shared(Schema::named(name, dialect), found.map(|json| Rc::new(json.clone())), true)
-            }
+            FieldKind::Struct(_) => record(inner, found.cloned(), dialect, true),
             // A pointer to a scalar is shown as the scalar.
             scalar => found.map_or(Value::Null, |found| field_value(scalar, Some(found), dialect)),
         },
@@ -161,6 +159,11 @@ fn field_value(kind: &FieldKind, found: Option<&Json>, dialect: Dialect) -> Valu
             }
         }
     }
+}
+
+fn record(kind: &FieldKind, json: Option<Json>, dialect: Dialect, pointer: bool) -> Value {
+    let made = |schema| SchemaRecord::shared(schema, json.map(Rc::new), pointer);
+    kind.schema(dialect).map_or(Value::Missing, made)
 }
 
 /// Protobuf's JSON has 64-bit numbers as strings.

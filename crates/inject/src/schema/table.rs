@@ -2,41 +2,51 @@
 
 use std::collections::HashMap;
 
-use super::{Dialect, Field, FieldKind, ListMerge, Schema, Schemas};
+use super::{Dialect, EnumValues, Field, FieldKind, ListMerge, Schema, Schemas};
 use crate::template::IntegerType;
 
 pub(super) fn parse(text: &'static str, dialect: Dialect) -> Schemas {
-    let mut schemas = Schemas { types: HashMap::new(), enums: HashMap::new() };
     let lines = || text.lines().filter(|line| !line.starts_with('#'));
-    for line in lines().filter_map(|line| line.strip_prefix("enum ")) {
-        let mut words = line.split(' ');
-        let name = words.next().unwrap_or_default();
-        let values = words
-            .filter_map(|word| word.split_once('='))
-            .filter_map(|(name, number)| Some((name, number.parse().ok()?)));
-        schemas.enums.insert(name, values.collect());
-    }
-    let mut current = None;
-    for line in lines().filter(|line| !line.starts_with("enum ")) {
-        if let Some(field) = line.strip_prefix("  ") {
-            let schema = current.and_then(|name| schemas.types.get_mut(name));
-            if let (Some(schema), Some(field)) = (schema, parse_field(field, &schemas.enums)) {
-                schema.fields.push(field);
+    let is_enum = |line: &&str| line.starts_with("enum ");
+    let enums = lines().filter(is_enum).map(parse_enum).collect();
+    let name_of = |line: &'static str| line.strip_prefix("message ").unwrap_or(line);
+    let is_type = |line: &&str| !is_enum(line) && !line.starts_with("  ");
+    let places = lines().filter(is_type).enumerate().map(|(place, line)| (name_of(line), place)).collect();
+    let names = Names { enums: &enums, places: &places };
+    let mut types: Vec<Schema> = Vec::new();
+    for line in lines().filter(|line| !is_enum(line)) {
+        match line.strip_prefix("  ") {
+            None => types.push(Schema { name: name_of(line), dialect, fields: Vec::new() }),
+            Some(field) => {
+                if let (Some(schema), Some(field)) = (types.last_mut(), parse_field(field, names)) {
+                    schema.fields.push(field);
+                }
             }
-        } else {
-            let name = line.strip_prefix("message ").unwrap_or(line);
-            schemas.types.insert(name, Schema { name, dialect, fields: Vec::new() });
-            current = Some(name);
         }
     }
-    schemas
+    Schemas { types, enums }
 }
 
-fn parse_field(line: &'static str, enums: &HashMap<&'static str, super::EnumValues>) -> Option<Field> {
+fn parse_enum(line: &'static str) -> (&'static str, EnumValues) {
+    let mut words = line.split(' ').skip(1);
+    let name = words.next().unwrap_or_default();
+    let values = words.filter_map(|word| word.split_once('='));
+    (name, values.filter_map(|(name, number)| Some((name, number.parse().ok()?))).collect())
+}
+
+/// What the type of a field may name.
+#[derive(Clone, Copy)]
+struct Names<'a> {
+    enums: &'a HashMap<&'static str, EnumValues>,
+    /// Of types in their table.
+    places: &'a HashMap<&'static str, usize>,
+}
+
+fn parse_field(line: &'static str, names: Names<'_>) -> Option<Field> {
     let mut words = line.split(' ');
     let (go, json, kind) = (words.next()?, words.next()?, words.next()?);
     let mut field =
-        Field { go, json, kind: parse_kind(kind, enums), inline: false, omit_empty: false, merge: None, oneof: "" };
+        Field { go, json, kind: parse_kind(kind, names), inline: false, omit_empty: false, merge: None, oneof: "" };
     for word in words {
         match word.split_once('=') {
             None if word == "inline" => field.inline = true,
@@ -49,8 +59,8 @@ fn parse_field(line: &'static str, enums: &HashMap<&'static str, super::EnumValu
     Some(field)
 }
 
-fn parse_kind(text: &'static str, enums: &HashMap<&'static str, super::EnumValues>) -> FieldKind {
-    let inner = |text| Box::new(parse_kind(text, enums));
+fn parse_kind(text: &'static str, names: Names<'_>) -> FieldKind {
+    let inner = |text| Box::new(parse_kind(text, names));
     if let Some(item) = text.strip_prefix("[]") {
         return FieldKind::List(inner(item));
     }
@@ -78,7 +88,10 @@ fn parse_kind(text: &'static str, enums: &HashMap<&'static str, super::EnumValue
         "Quantity" => FieldKind::Quantity,
         "IntOrString" => FieldKind::IntOrString,
         "Any" => FieldKind::Any,
-        name if enums.contains_key(name) => FieldKind::Enum(name),
-        name => FieldKind::Struct(name),
+        name if names.enums.contains_key(name) => FieldKind::Enum(name),
+        name => {
+            let place = names.places.get(name);
+            FieldKind::Struct(*place.expect("a type that the table refers to is in the table"))
+        }
     }
 }

@@ -7,64 +7,71 @@ use super::{Dialect, Field, FieldKind, Schema};
 use crate::quantity::Quantity;
 
 /// The object as Go would encode it again. `Err`: a field has a value of another type.
-pub(crate) fn typed(object: Json, schema: &Schema) -> Result<Json, String> {
-    let Json::Object(entries) = object else {
-        return Err(format!("json: cannot unmarshal {} into Go value of type v1.{}", json_type(&object), schema.name));
-    };
-    check_struct(entries, schema, "")
-}
-
-/// `path`: of the struct in the object, with a dot behind it.
-fn check_struct(entries: Map<String, Json>, schema: &Schema, path: &str) -> Result<Json, String> {
-    let mut kept = Map::new();
-    for (key, value) in entries {
-        if value.is_null() {
-            continue;
-        }
-        let Some(field) = schema.json_field(&key) else {
-            kept.insert(key, value);
-            continue;
-        };
-        let place = Place { schema: schema.name, path: &format!("{path}{key}"), kind: &field.kind };
-        let value = check(value, &field.kind, &place)?;
-        if !(field.omit_empty && is_zero(&value, field)) {
-            kept.insert(key, value);
+pub(crate) fn typed(mut object: Json, schema: &'static Schema) -> Result<Json, String> {
+    match &mut object {
+        Json::Object(entries) => check_struct(entries, schema, None)?,
+        other => {
+            return Err(format!(
+                "json: cannot unmarshal {} into Go value of type v1.{}",
+                json_type(other),
+                schema.name
+            ));
         }
     }
-    Ok(Json::Object(kept))
+    Ok(object)
+}
+
+/// `around`: the field that holds the struct; `None`: it is the object itself.
+fn check_struct(
+    entries: &mut Map<String, Json>,
+    schema: &'static Schema,
+    around: Option<&Place<'_>>,
+) -> Result<(), String> {
+    let mut checked = Ok(());
+    entries.retain(|key, value| {
+        if value.is_null() {
+            return false;
+        }
+        let Some(field) = schema.json_field(key) else { return true };
+        if checked.is_ok() {
+            checked = check(value, &field.kind, &Place { schema: schema.name, key, around, kind: &field.kind });
+        }
+        !(field.omit_empty && is_zero(value, field))
+    });
+    checked
 }
 
 /// Where a value is, for messages as Go writes them.
 struct Place<'a> {
     schema: &'a str,
-    path: &'a str,
+    key: &'a str,
+    around: Option<&'a Place<'a>>,
     kind: &'a FieldKind,
 }
 
 impl Place<'_> {
+    fn path(&self) -> String {
+        self.around.map_or_else(|| self.key.to_owned(), |around| format!("{}.{}", around.path(), self.key))
+    }
+
     fn mismatch(&self, value: &Json, kind: &FieldKind) -> String {
-        let Place { schema, path, .. } = self;
-        let found = json_type(value);
+        let (found, schema, path) = (json_type(value), self.schema, self.path());
         format!("json: cannot unmarshal {found} into Go struct field {schema}.{path} of type {}", go_type(kind))
     }
 }
 
-fn check(value: Json, kind: &FieldKind, place: &Place<'_>) -> Result<Json, String> {
-    match (kind, value) {
+fn check(value: &mut Json, kind: &FieldKind, place: &Place<'_>) -> Result<(), String> {
+    match (kind, &mut *value) {
         (FieldKind::Pointer(inner), value) => check(value, inner, place),
-        (FieldKind::Struct(name), Json::Object(entries)) => {
-            check_struct(entries, Schema::named(name, Dialect::Kubernetes), &format!("{}.", place.path))
-        }
-        (FieldKind::List(item), Json::Array(items)) => {
-            items.into_iter().map(|value| check(value, item, place)).collect::<Result<_, _>>().map(Json::Array)
-        }
-        (FieldKind::Map(item), Json::Object(entries)) => {
-            let entries = entries.into_iter().map(|(key, value)| Ok((key, check(value, item, place)?)));
-            entries.collect::<Result<_, String>>().map(Json::Object)
-        }
-        (FieldKind::Quantity, value) => quantity(&value, place),
-        (scalar, value) if scalar_fits(&value, scalar) => Ok(value),
-        (kind, value) => Err(place.mismatch(&value, kind)),
+        (FieldKind::Struct(_), Json::Object(entries)) => match kind.schema(Dialect::Kubernetes) {
+            Some(schema) => check_struct(entries, schema, Some(place)),
+            None => Ok(()),
+        },
+        (FieldKind::List(item), Json::Array(items)) => items.iter_mut().try_for_each(|it| check(it, item, place)),
+        (FieldKind::Map(item), Json::Object(entries)) => entries.values_mut().try_for_each(|it| check(it, item, place)),
+        (FieldKind::Quantity, value) => check_quantity(value, place),
+        (scalar, value) if scalar_fits(value, scalar) => Ok(()),
+        (kind, value) => Err(place.mismatch(value, kind)),
     }
 }
 
@@ -81,16 +88,14 @@ fn scalar_fits(value: &Json, kind: &FieldKind) -> bool {
     }
 }
 
-fn quantity(value: &Json, place: &Place<'_>) -> Result<Json, String> {
-    let text = match value {
-        Json::String(text) => text.clone(),
-        Json::Number(number) => number.to_string(),
-        other => return Err(place.mismatch(other, place.kind)),
-    };
-    match text.parse::<Quantity>() {
-        Ok(_) => Ok(Json::String(text)),
-        Err(error) => Err(format!("{}.{}: {text:?}: {error}", place.schema, place.path)),
+/// One that is written as a number becomes a string.
+fn check_quantity(value: &mut Json, place: &Place<'_>) -> Result<(), String> {
+    if let Json::Number(number) = value {
+        *value = Json::String(number.to_string());
     }
+    let Json::String(text) = value else { return Err(place.mismatch(value, place.kind)) };
+    let invalid = |error| format!("{}.{}: {text:?}: {error}", place.schema, place.path());
+    text.parse::<Quantity>().map(drop).map_err(invalid)
 }
 
 fn json_type(value: &Json) -> &'static str {
@@ -112,7 +117,9 @@ fn go_type(kind: &FieldKind) -> String {
         FieldKind::Time => "v1.Time".into(),
         FieldKind::Quantity => "resource.Quantity".into(),
         FieldKind::IntOrString => "intstr.IntOrString".into(),
-        FieldKind::Struct(name) => format!("v1.{name}"),
+        FieldKind::Struct(_) => {
+            kind.schema(Dialect::Kubernetes).map_or("struct".into(), |it| format!("v1.{}", it.name))
+        }
         FieldKind::Pointer(inner) => go_type(inner),
         FieldKind::List(item) => format!("[]{}", go_type(item)),
         FieldKind::Map(item) => format!("map[string]{}", go_type(item)),
@@ -132,28 +139,31 @@ fn is_zero(value: &Json, field: &Field) -> bool {
     }
 }
 
-/// Without fields that the schema does not know: what a template writes beside them never reaches a pod. Merge directives stay.
-pub(crate) fn without_unknown(value: Json, schema: &Schema) -> Json {
-    let Json::Object(entries) = value else { return value };
-    let kept = entries.into_iter().filter_map(|(key, value)| match schema.json_field(&key) {
-        Some(field) => Some((key, known(value, &field.kind))),
-        None if key.starts_with('$') => Some((key, value)),
-        None => None,
+/// Drops fields that the schema does not know: what a template writes beside them never reaches a pod. Merge directives stay.
+pub(crate) fn drop_unknown(value: &mut Json, schema: &'static Schema) {
+    let Json::Object(entries) = value else { return };
+    entries.retain(|key, value| match schema.json_field(key) {
+        Some(field) => {
+            drop_unknown_inside(value, &field.kind);
+            true
+        }
+        None => key.starts_with('$'),
     });
-    Json::Object(kept.collect())
 }
 
-fn known(value: Json, kind: &FieldKind) -> Json {
+fn drop_unknown_inside(value: &mut Json, kind: &FieldKind) {
     match (kind, value) {
-        (FieldKind::Pointer(inner), value) => known(value, inner),
-        (FieldKind::Struct(name), value) => without_unknown(value, Schema::named(name, Dialect::Kubernetes)),
-        (FieldKind::List(item), Json::Array(items)) => {
-            Json::Array(items.into_iter().map(|value| known(value, item)).collect())
+        (FieldKind::Pointer(inner), value) => drop_unknown_inside(value, inner),
+        (FieldKind::Struct(_), value) => {
+            if let Some(schema) = kind.schema(Dialect::Kubernetes) {
+                drop_unknown(value, schema);
+            }
         }
+        (FieldKind::List(item), Json::Array(items)) => items.iter_mut().for_each(|it| drop_unknown_inside(it, item)),
         (FieldKind::Map(item), Json::Object(entries)) => {
-            Json::Object(entries.into_iter().map(|(key, value)| (key, known(value, item))).collect())
+            entries.values_mut().for_each(|it| drop_unknown_inside(it, item));
         }
-        (_, value) => value,
+        _ => {}
     }
 }
 
@@ -194,9 +204,10 @@ mod tests {
 
     #[test]
     fn what_a_template_writes_beside_the_schema_is_dropped() {
-        let written =
+        let mut written =
             json!({ "spec": { "unknown": 1, "containers": [{ "name": "a", "$patch": "delete", "more": 1 }] } });
         let expected = json!({ "spec": { "containers": [{ "name": "a", "$patch": "delete" }] } });
-        assert_eq!(without_unknown(written, Schema::pod()), expected);
+        drop_unknown(&mut written, Schema::pod());
+        assert_eq!(written, expected);
     }
 }
