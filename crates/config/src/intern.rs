@@ -35,29 +35,39 @@ pub fn intern<T: RefCounted + Clone + Eq + Hash>(pool: &StaticPool<T>, value: T)
 #[derive(Debug)]
 pub struct InternPool<T> {
     known: HashSet<T>,
-    /// The size after the last sweep of unused values.
-    swept: usize,
+    /// Of all values.
+    bytes: usize,
+    /// The number of values, and their bytes, after the last sweep of unused ones.
+    swept: (usize, usize),
 }
 
-/// Reports whether the value is in use outside of the pool.
+/// A value that the pool shares with others.
 pub trait RefCounted {
+    /// Whether the value is in use outside of the pool.
     fn is_referenced(&self) -> bool;
+    /// What it takes.
+    fn bytes(&self) -> usize;
 }
 
 impl<T: ?Sized> RefCounted for Arc<T> {
     fn is_referenced(&self) -> bool {
         Arc::strong_count(self) > 1
     }
+
+    fn bytes(&self) -> usize {
+        size_of_val(&**self)
+    }
 }
 
 impl<T> Default for InternPool<T> {
     fn default() -> InternPool<T> {
-        InternPool { known: HashSet::new(), swept: 0 }
+        InternPool { known: HashSet::new(), bytes: 0, swept: (0, 0) }
     }
 }
 
-/// A pool below this size is not swept.
+/// A pool of fewer values, whose bytes are fewer too, is not swept.
 const MIN_SWEEP: usize = 100;
+const MIN_SWEPT_BYTES: usize = 256 << 10;
 
 impl<T: RefCounted + Clone + Eq + Hash> InternPool<T> {
     /// The equal value of the pool, else this one.
@@ -65,11 +75,14 @@ impl<T: RefCounted + Clone + Eq + Hash> InternPool<T> {
         if let Some(known) = self.known.get(&value) {
             return known.clone();
         }
-        // Amortized: a sweep runs after the pool has doubled.
-        if self.known.len() >= 2 * self.swept.max(MIN_SWEEP) {
+        // Amortized: a sweep runs after the pool has doubled, in values or in bytes. A few annotations may be larger than all labels of a mesh.
+        let (values, bytes) = self.swept;
+        if self.known.len() >= 2 * values.max(MIN_SWEEP) || self.bytes >= 2 * bytes.max(MIN_SWEPT_BYTES) {
             self.known.retain(T::is_referenced);
-            self.swept = self.known.len();
+            self.bytes = self.known.iter().map(T::bytes).sum();
+            self.swept = (self.known.len(), self.bytes);
         }
+        self.bytes += value.bytes();
         self.known.insert(value.clone());
         value
     }
@@ -92,6 +105,18 @@ mod tests {
             shared.intern(Arc::from(number.to_string()));
         }
         assert!(shared.known.len() <= 2 * MIN_SWEEP + 1, "{}", shared.known.len());
+        assert!(shared.known.contains(&used));
+    }
+
+    /// A client or a tenant can make each of them as long as a request or an object may be.
+    #[test]
+    fn a_few_long_values_that_nobody_holds_are_forgotten() {
+        let mut shared = InternPool::default();
+        let used: Arc<str> = shared.intern(Arc::from("used"));
+        for number in 0..20 {
+            shared.intern(Arc::from(format!("{number}{}", "x".repeat(200 << 10))));
+        }
+        assert!(shared.known.len() <= 4 && shared.bytes <= 3 * MIN_SWEPT_BYTES, "{}", shared.bytes);
         assert!(shared.known.contains(&used));
     }
 }

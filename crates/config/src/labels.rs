@@ -72,6 +72,10 @@ impl RefCounted for Labels {
     fn is_referenced(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }
+
+    fn bytes(&self) -> usize {
+        self.0.len()
+    }
 }
 
 /// The encoding of a key and a value: both lengths, then both strings.

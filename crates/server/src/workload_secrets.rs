@@ -13,7 +13,9 @@ use tokio::time::{Instant, sleep};
 use views::Views;
 use wire::envoy::config::core::v3::Node;
 use wire::istio::v1::auth::IstioCertificateRequest;
-use xds::{Caller, Changes, Class, Membership, NodeError, Notifier, Provider, ProxyInfo, Resource, Seq, TypeUrl};
+use xds::{
+    Caller, Changes, Class, Membership, NodeError, Notifier, Provider, ProxyInfo, Resource, Seq, TypeUrl, Variant,
+};
 
 use crate::root_rotation::IssuedCertificates;
 
@@ -39,7 +41,7 @@ impl Provider for WorkloadSecrets {
         Err(NodeError::Invalid("keys are generated for authenticated callers only".to_owned()))
     }
 
-    fn join_as(&self, caller: Option<&Caller>, _: IpAddr, node: &Node) -> Result<Membership, NodeError> {
+    fn join_as(&self, caller: Option<&Caller>, _: IpAddr, _: Variant, node: &Node) -> Result<Membership, NodeError> {
         let [name] = caller.map_or(&[][..], |caller| &caller.identities) else { return self.join(node) };
         let identity: Identity = name.parse().map_err(|_| NodeError::Invalid(format!("{name} is not a workload")))?;
         // A node that is no proxy claims nothing, and the key belongs to the caller whatever the node says.
@@ -292,7 +294,9 @@ mod tests {
         let (secrets, _changes) = secrets(Duration::from_secs(60));
         let join = |namespace: &str| {
             let id = format!("sidecar~10.0.0.1~cart-1.{namespace}~{namespace}.svc.cluster.local");
-            secrets.join_as(Some(&caller(&[CART])), HERE, &Node { id, ..Node::default() }).map(|joined| joined.proxy.id)
+            secrets
+                .join_as(Some(&caller(&[CART])), HERE, Variant::Delta, &Node { id, ..Node::default() })
+                .map(|joined| joined.proxy.id)
         };
         assert!(join("shop").is_ok());
         assert!(matches!(join("bank"), Err(NodeError::Denied(_))));
@@ -302,16 +306,20 @@ mod tests {
     async fn callers_without_exactly_one_identity_get_no_key() {
         let (secrets, _changes) = secrets(Duration::from_secs(60));
         let node = Node::default();
-        assert!(secrets.join_as(None, HERE, &node).is_err());
-        assert!(secrets.join_as(Some(&caller(&[])), HERE, &node).is_err());
-        assert!(secrets.join_as(Some(&caller(&[CART, "spiffe://cluster.local/ns/a/sa/b"])), HERE, &node).is_err());
-        assert!(secrets.join_as(Some(&caller(&[CART])), HERE, &node).is_ok());
+        assert!(secrets.join_as(None, HERE, Variant::Delta, &node).is_err());
+        assert!(secrets.join_as(Some(&caller(&[])), HERE, Variant::Delta, &node).is_err());
+        assert!(
+            secrets
+                .join_as(Some(&caller(&[CART, "spiffe://cluster.local/ns/a/sa/b"])), HERE, Variant::Delta, &node)
+                .is_err()
+        );
+        assert!(secrets.join_as(Some(&caller(&[CART])), HERE, Variant::Delta, &node).is_ok());
     }
 
     #[tokio::test]
     async fn each_stream_has_a_key_of_its_own_and_other_names_do_not_exist() {
         let (secrets, _changes) = secrets(Duration::from_secs(60));
-        let join = || secrets.join_as(Some(&caller(&[CART])), HERE, &Node::default()).unwrap();
+        let join = || secrets.join_as(Some(&caller(&[CART])), HERE, Variant::Delta, &Node::default()).unwrap();
         let (one, two) = (join(), join());
         assert_eq!(one.class.since(TypeUrl::Secret, 0).changed.len(), 1, "no key before it is asked for");
         let version = |joined: &Membership| joined.class.named(TypeUrl::Secret, "default").unwrap().version.clone();
@@ -325,7 +333,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_clock_that_jumps_renews_nothing() {
         let (secrets, changes) = secrets(Duration::from_secs(3600));
-        let joined = secrets.join_as(Some(&caller(&[CART])), HERE, &Node::default()).unwrap();
+        let joined = secrets.join_as(Some(&caller(&[CART])), HERE, Variant::Delta, &Node::default()).unwrap();
         let first = joined.class.named(TypeUrl::Secret, "default").unwrap();
         // Time as the runtime sees it stands for the monotonic clock; the wall clock does not move with it.
         tokio::time::advance(Duration::from_secs(2800)).await;
@@ -339,7 +347,7 @@ mod tests {
     #[tokio::test]
     async fn certificates_are_renewed_in_time_and_keys_dropped_with_the_stream() {
         let (secrets, changes) = secrets(Duration::from_secs(2));
-        let joined = secrets.join_as(Some(&caller(&[CART])), HERE, &Node::default()).unwrap();
+        let joined = secrets.join_as(Some(&caller(&[CART])), HERE, Variant::Delta, &Node::default()).unwrap();
         let first = joined.class.named(TypeUrl::Secret, "default").unwrap();
         let seq = joined.class.since(TypeUrl::Secret, 0).seq;
         let changed = || joined.class.since(TypeUrl::Secret, seq).changed.clone();

@@ -176,6 +176,7 @@ fn stream_options(flags: &StreamFlags, env: &StreamEnv, ignored: &mut IgnoredVal
         max_receive_size,
         max_buffered_per_address,
         max_kept_per_address,
+        max_shared,
     } = env;
     let defaults = xds::Options::default();
     let interval = ignored.duration("GRPC_KEEPALIVE_INTERVAL", interval, defaults.keepalive_interval);
@@ -222,6 +223,7 @@ fn stream_options(flags: &StreamFlags, env: &StreamEnv, ignored: &mut IgnoredVal
             max_kept_per_address,
             defaults.max_kept_per_address,
         ),
+        max_shared: ignored.number("MELTEMI_MAX_SHARED_BYTES", max_shared, defaults.max_shared),
         removal_grace: ignored.duration("MELTEMI_REMOVAL_PATIENCE", removal_grace, defaults.removal_grace),
         drain: flag_duration("--shutdownDuration", shutdown_duration)?,
         ..defaults

@@ -67,6 +67,7 @@ fn limits_are_set_by_variables() {
         streams: StreamEnv {
             max_buffered_per_address: set("1000"),
             max_kept_per_address: set("2000"),
+            max_shared: set("3000"),
             ..StreamEnv::default()
         },
         classes: ClassEnv { per_client: set("3"), total: set("4") },
@@ -79,6 +80,7 @@ fn limits_are_set_by_variables() {
     let (limited, ignored) = settings(&[], &env).unwrap();
     assert_eq!((limited.server.streams.max_buffered_per_address, limited.server.memory_limit), (1000, Some(1 << 31)));
     assert_eq!(limited.server.streams.max_kept_per_address, 2000);
+    assert_eq!(limited.server.streams.max_shared, 3000);
     assert_eq!(limited.server.classes, views::ClassLimits { per_client: 3, total: 4 });
     assert!(limited.server.webhook.reach);
     assert_eq!(limited.server.history, None);

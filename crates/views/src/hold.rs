@@ -201,6 +201,12 @@ impl Holds {
 pub(crate) struct ProxyHolds([OrdMap<ResourceKey, HoldEntry>; 2]);
 
 impl ProxyHolds {
+    /// Without those that send nothing in place of what is held back.
+    pub(crate) fn with_content(self) -> ProxyHolds {
+        let has_content = |(_, entry): &(ResourceKey, HoldEntry)| entry.hold.instead.content().is_some();
+        ProxyHolds(self.0.map(|set| set.into_iter().filter(has_content).collect()))
+    }
+
     /// The proxy has holds that the others of its class have not.
     pub(crate) fn has_own(&self) -> bool {
         !self.0[0].is_empty()

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use model::{Placement, Proxy};
-use xds::{Changes, ContentDigest, Kinds, Notifier, Resource, Seq, TypeUrl};
+use xds::{Changes, ContentDigest, Kinds, Notifier, Resource, Seq, TypeUrl, Variant};
 
 use crate::class_limits::ClassClient;
 use crate::hold::{ClassId, HELD_KINDS, Holds, ProxyHolds, ResourceKey};
@@ -29,8 +29,8 @@ pub(crate) struct ClassHandle {
     held_answers: Mutex<Answers<HeldQuestion>>,
 }
 
-/// A type and sequence, of a view, with holds, for proxies of a version.
-type HeldQuestion = (TypeUrl, Seq, (Seq, u64), Seq, Arc<str>);
+/// A type and sequence, of a view, with holds, for proxies of a version with streams of a variant.
+type HeldQuestion = (TypeUrl, Seq, (Seq, u64), Seq, Arc<str>, Variant);
 
 static CLASSES: AtomicU64 = AtomicU64::new(0);
 
@@ -49,10 +49,24 @@ impl ClassHandle {
     }
 }
 
+/// Who opened a stream, and in which variant.
+#[derive(Debug, Clone)]
+pub(crate) struct StreamOpener {
+    pub(crate) client: ClassClient,
+    pub(crate) variant: Variant,
+}
+
+impl StreamOpener {
+    /// Inside of the process.
+    pub(crate) fn nobody() -> StreamOpener {
+        StreamOpener { client: ClassClient::Nobody, variant: Variant::Delta }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) proxy: Arc<Proxy>,
-    client: ClassClient,
+    opener: StreamOpener,
     pub(crate) notifier: Arc<Notifier>,
     handle: ArcSwap<ClassHandle>,
     /// `None`: the caller is unauthenticated and gets no secrets.
@@ -111,14 +125,14 @@ impl MoveHistory {
 impl Member {
     pub(crate) fn new(
         proxy: Arc<Proxy>,
-        client: ClassClient,
+        opener: StreamOpener,
         handle: Arc<ClassHandle>,
         notifier: Arc<Notifier>,
         secrets: Option<Secrets>,
         holds: SharedHolds,
     ) -> Self {
         let (moves, good) = (Mutex::default(), Mutex::default());
-        Self { proxy, client, notifier, handle: ArcSwap::new(handle), secrets, moves, holds, good }
+        Self { proxy, opener, notifier, handle: ArcSwap::new(handle), secrets, moves, holds, good }
     }
 
     /// Returns whether a secret that the stream requested changed.

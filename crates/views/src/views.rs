@@ -13,6 +13,7 @@ use model::{Assurance, CredentialReader, Environment, Mesh, Placement, Proxy, Pr
 use wire::envoy::config::core::v3::Node;
 use xds::{
     Caller, Journal, Kinds, Membership, NackReport, NodeError, Notifier, Provider, ProxyInfo, Push, Seq, TypeUrl,
+    Variant,
 };
 
 use crate::admission;
@@ -22,7 +23,7 @@ use crate::effects::AffectedStreams;
 use crate::engine::{ClassEntry, Engine, Step};
 use crate::key_fingerprint::FingerprintedKeys;
 use crate::layer_caches::LayerIds;
-use crate::member::{Member, SharedHolds};
+use crate::member::{Member, SharedHolds, StreamOpener};
 use crate::node;
 use crate::notifications::PendingNotifications;
 use crate::patch_reach::{self, PatchReach};
@@ -299,10 +300,15 @@ impl Views {
 
     /// A proxy without a stream, such as that of a Pod in a folder. It leaves when the membership is dropped.
     pub fn join_proxy(&self, proxy: Proxy) -> Result<Membership, NodeError> {
-        self.join_with(proxy, &ClassClient::Nobody, None)
+        self.join_with(proxy, &StreamOpener::nobody(), None)
     }
 
-    fn join_with(&self, proxy: Proxy, client: &ClassClient, secrets: Option<Secrets>) -> Result<Membership, NodeError> {
+    fn join_with(
+        &self,
+        proxy: Proxy,
+        opener: &StreamOpener,
+        secrets: Option<Secrets>,
+    ) -> Result<Membership, NodeError> {
         let (proxy, mut secrets) = (Arc::new(proxy), secrets);
         let mut attempt = 0;
         loop {
@@ -315,11 +321,11 @@ impl Views {
             let joined = match known {
                 Some(ids) => {
                     drop(engine);
-                    self.state().join(ids, round, &proxy, client, &mut secrets, &self.holds)
+                    self.state().join(ids, round, &proxy, opener, &mut secrets, &self.holds)
                 }
                 None => {
                     drop(engine);
-                    let wanted = WantedClass { keys, placement, round, client };
+                    let wanted = WantedClass { keys, placement, round, opener };
                     self.build_and_join(wanted, &proxy, &mut secrets)?
                 }
             };
@@ -336,9 +342,9 @@ impl Views {
         proxy: &Arc<Proxy>,
         secrets: &mut Option<Secrets>,
     ) -> Result<Option<Membership>, NodeError> {
-        let WantedClass { keys, placement, round, client } = wanted;
+        let WantedClass { keys, placement, round, opener } = wanted;
         let _building = lock(&self.building);
-        let mut built = self.state().engine_with_room(client, self.class_limits)?;
+        let mut built = self.state().engine_with_room(&opener.client, self.class_limits)?;
         let Some(mesh) = built.mesh.clone().filter(|_| built.round == round) else { return Ok(None) };
         let ids = built.build_class(&mesh, &keys, placement);
         let mut state = self.state();
@@ -346,12 +352,12 @@ impl Views {
             return Ok(None);
         }
         state.engine.adopt_class(built, ids);
-        state.class_counts.add(ids, client);
+        state.class_counts.add(ids, &opener.client);
         state.built += 1;
         if state.built > MAX_UNUSED_CLASSES && state.built > state.engine.classes.len() / 2 {
             state.sweep(|_, unused| *unused != ids);
         }
-        Ok(state.join(ids, round, proxy, client, secrets, &self.holds))
+        Ok(state.join(ids, round, proxy, opener, secrets, &self.holds))
     }
 
     /// Reads a node message once. Admission compares this proxy with the caller, and the same value is placed and served.
@@ -387,7 +393,7 @@ struct WantedClass<'a> {
     placement: Placement,
     /// Of the engine that it is not in.
     round: u64,
-    client: &'a ClassClient,
+    opener: &'a StreamOpener,
 }
 
 impl State {
@@ -430,7 +436,7 @@ impl State {
         ids: LayerIds,
         round: u64,
         proxy: &Arc<Proxy>,
-        client: &ClassClient,
+        opener: &StreamOpener,
         secrets: &mut Option<Secrets>,
         holds: &SharedHolds,
     ) -> Option<Membership> {
@@ -439,7 +445,7 @@ impl State {
         let notifier = Notifier::new(*seq);
         let member = Member::new(
             proxy.clone(),
-            client.clone(),
+            opener.clone(),
             entry.handle.clone(),
             notifier.clone(),
             secrets.take(),
@@ -464,15 +470,21 @@ impl Provider for Views {
     }
 
     fn join(&self, node: &Node) -> Result<Membership, NodeError> {
-        self.join_with(self.admit(None, node)?, &ClassClient::Nobody, None)
+        self.join_with(self.admit(None, node)?, &StreamOpener::nobody(), None)
     }
 
-    fn join_as(&self, caller: Option<&Caller>, address: IpAddr, node: &Node) -> Result<Membership, NodeError> {
+    fn join_as(
+        &self,
+        caller: Option<&Caller>,
+        address: IpAddr,
+        variant: Variant,
+        node: &Node,
+    ) -> Result<Membership, NodeError> {
         let proxy = self.admit(caller, node)?;
         let reader = caller.and_then(|caller| secret_reader(caller, &proxy, &self.env));
         let secrets =
             reader.zip(self.secret_cache.clone()).map(|(reader, cache)| Secrets::new(cache, reader, proxy.id.clone()));
-        self.join_with(proxy, &ClassClient::new(caller, address), secrets)
+        self.join_with(proxy, &StreamOpener { client: ClassClient::new(caller, address), variant }, secrets)
     }
 
     fn memory_bytes(&self) -> usize {

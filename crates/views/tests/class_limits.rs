@@ -10,7 +10,7 @@ use prost::Message;
 use views::{ClassLimits, Views};
 use wire::envoy::config::core::v3::Node;
 use wire::google::protobuf::{Struct, Value, value::Kind};
-use xds::{Caller, Membership, NodeError, Provider, TypeUrl};
+use xds::{Caller, Membership, NodeError, Provider, TypeUrl, Variant};
 
 fn views(per_client: usize, total: usize) -> Arc<Views> {
     let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
@@ -29,7 +29,7 @@ fn join(views: &Views, caller: Option<&str>, host: u8, seconds: usize) -> Result
         identities: vec![format!("spiffe://cluster.local/ns/shop/sa/{account}")],
         ..Caller::default()
     });
-    views.join_as(caller.as_ref(), IpAddr::V4(Ipv4Addr::new(10, 0, 0, host)), &node)
+    views.join_as(caller.as_ref(), IpAddr::V4(Ipv4Addr::new(10, 0, 0, host)), Variant::Delta, &node)
 }
 
 fn is_rejected(joined: Result<Membership, NodeError>, why: &str) -> bool {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use views::{Views, served_proxy};
 use wire::envoy::config::core::v3::Node;
 use wire::google::protobuf::{Struct, Value as Field, value::Kind};
-use xds::{Caller, IdentityCheck, Membership, NodeError, Provider, TypeUrl};
+use xds::{Caller, IdentityCheck, Membership, NodeError, Provider, TypeUrl, Variant};
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -75,7 +75,7 @@ impl StoredViews {
     }
 
     fn join(&self, caller: &Caller, id: &str, metadata: &Value) -> Result<Membership, NodeError> {
-        self.views.join_as(Some(caller), HERE, &node(id, metadata))
+        self.views.join_as(Some(caller), HERE, Variant::Delta, &node(id, metadata))
     }
 
     /// Namespace and service account that a node is served as.
@@ -203,7 +203,7 @@ fn of_duplicate_metadata_fields_the_last_one_is_checked_and_served() {
         // As streams pass it.
         let metadata = wire::proto_struct::sort_names(&[claim(one), claim(two)].concat().into()).expect("well-formed");
         let twice = Node { metadata: Some(metadata), ..node(ID, &json!({})) };
-        stored.views.join_as(Some(&caller(Compatible, "shop", "cart")), HERE, &twice)
+        stored.views.join_as(Some(&caller(Compatible, "shop", "cart")), HERE, Variant::Delta, &twice)
     };
     assert_eq!(join("bank", "shop").expect("the last one counts").proxy.namespace, "shop");
     denied(join("shop", "bank"));

@@ -92,7 +92,7 @@ impl GatewayViews {
 
     fn join_checked(&self, node: &Node, identity: &str, check: IdentityCheck) -> Membership {
         let caller = Caller { identities: vec![identity.to_owned()], check, ..Caller::default() };
-        self.views.join_as(Some(&caller), Ipv4Addr::LOCALHOST.into(), node).expect("a well-formed node")
+        self.views.join_as(Some(&caller), Ipv4Addr::LOCALHOST.into(), Variant::Delta, node).expect("a well-formed node")
     }
 }
 
@@ -356,8 +356,10 @@ fn pull_secrets_of_wasm_images_are_for_authenticated_streams_and_follow_their_se
         joined.class.since(TypeUrl::Extension, 0).changed.iter().map(|it| text(it)).collect::<String>()
     };
     let known = gateway.join("edge", "in");
-    let unknown =
-        gateway.views.join_as(None, Ipv4Addr::LOCALHOST.into(), &node("edge", "")).expect("a well-formed node");
+    let unknown = gateway
+        .views
+        .join_as(None, Ipv4Addr::LOCALHOST.into(), Variant::Delta, &node("edge", ""))
+        .expect("a well-formed node");
     assert!(extensions(&known).contains("hush-1"), "{}", extensions(&known));
     let without = extensions(&unknown);
     assert!(without.contains("ISTIO_META_WASM_IMAGE_PULL_SECRET") && !without.contains("hush"), "{without}");

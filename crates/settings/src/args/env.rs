@@ -88,6 +88,7 @@ pub struct StreamEnv {
     pub max_receive_size: Option<String>,
     pub max_buffered_per_address: Option<String>,
     pub max_kept_per_address: Option<String>,
+    pub max_shared: Option<String>,
 }
 
 /// The variables of classes of proxies.
@@ -270,6 +271,7 @@ impl StreamEnv {
             max_receive_size: set("ISTIO_GPRC_MAXRECVMSGSIZE"),
             max_buffered_per_address: set("MELTEMI_MAX_BUFFERED_BYTES_PER_ADDRESS"),
             max_kept_per_address: set("MELTEMI_MAX_KEPT_BYTES_PER_ADDRESS"),
+            max_shared: set("MELTEMI_MAX_SHARED_BYTES"),
         }
     }
 }

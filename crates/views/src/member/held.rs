@@ -3,9 +3,10 @@
 use std::any::Any;
 use std::sync::{Arc, PoisonError};
 
-use xds::{Changes, Class, Resource, Seq, TypeUrl};
+use xds::{Changes, Class, Resource, Seq, TypeUrl, Variant};
 
 use super::Member;
+use crate::class_limits::ClassClient;
 use crate::hold::{HELD_KINDS, Hold, Holds, ProxyHolds, ProxySet, ResourceKey};
 use crate::table::cached_changes;
 
@@ -17,7 +18,7 @@ impl Member {
 
     /// The proxy alone, whichever stream it has.
     pub(crate) fn own_set(&self) -> ProxySet {
-        ProxySet::Proxy { id: self.proxy.id.clone(), client: self.client.clone() }
+        ProxySet::Proxy { id: self.proxy.id.clone(), client: self.opener.client.clone() }
     }
 
     /// The proxies of its class with its version.
@@ -37,8 +38,20 @@ impl Member {
         holds.iter().filter(is_in_force).cloned().collect()
     }
 
+    /// Who opened its stream.
+    pub(crate) fn client(&self) -> &ClassClient {
+        &self.opener.client
+    }
+
     pub(super) fn own_holds(&self) -> ProxyHolds {
-        self.holds.load().of(&self.own_set(), &self.class_set())
+        self.holds_among(&self.holds.load())
+    }
+
+    /// Those of its stream. Nothing is left out of a state-of-the-world stream: a complete response without the resource would remove what the proxy
+    /// has, where one with it leaves that in force.
+    pub(crate) fn holds_among(&self, holds: &Holds) -> ProxyHolds {
+        let of_proxy = holds.of(&self.own_set(), &self.class_set());
+        if self.opener.variant == Variant::Sotw { of_proxy.with_content() } else { of_proxy }
     }
 
     /// `None`: none of this type. Mostly there are none at all, which costs one look at shared memory.
@@ -82,7 +95,7 @@ impl Member {
         }
         // The same for all of the class, which so share its encoding.
         let version = self.proxy.metadata.istio_version.clone();
-        let question = (kind, since, snapshot.stamp(), self.holds.load().seq(), version);
+        let question = (kind, since, snapshot.stamp(), self.holds.load().seq(), version, self.opener.variant);
         let mut answers = handle.held_answers.lock().unwrap_or_else(PoisonError::into_inner);
         cached_changes(&mut answers, question, || Changes::clone(&apply(answer)))
     }

@@ -11,6 +11,7 @@ use model::Proxy;
 use xds::{Connections, Kinds, NackReport, Push, Resource, Seq, TypeUrl, Variant, WatchInfo};
 
 use super::{Views, lock};
+use crate::class_limits::ClassClient;
 use crate::hold::{HELD_KINDS, Hold, Holds, Instead, ProxySet, ResourceKey};
 use crate::layer::encode;
 use crate::member::Member;
@@ -65,6 +66,11 @@ impl Verdict {
 impl NackedResource {
     pub fn proxy(&self) -> &Arc<Proxy> {
         &self.member.proxy
+    }
+
+    /// Who opened its stream.
+    pub fn client(&self) -> &ClassClient {
+        self.member.client()
     }
 
     pub fn key(&self) -> &ResourceKey {
@@ -242,7 +248,7 @@ impl Views {
     fn put_in_force(&self, holds: Holds, seq: Seq) -> PendingNotifications {
         let mut affected = Vec::new();
         for member in self.members().into_iter().filter(|_| holds.seq() == seq) {
-            let now = holds.of(&member.own_set(), &member.class_set());
+            let now = member.holds_among(&holds);
             let kinds: Kinds = HELD_KINDS.iter().filter(|kind| now.changed_since(*kind, seq - 1)).collect();
             if kinds != Kinds::NONE {
                 affected.push((member, kinds));
@@ -270,7 +276,7 @@ impl NackedResource {
     /// cannot leave it out.
     fn decide(&self, holds: &Holds) -> Option<(Arc<Resource>, Instead)> {
         let newest = self.member.newest(&self.key)?;
-        let of_proxy = holds.of(&self.member.own_set(), &self.member.class_set());
+        let of_proxy = self.member.holds_among(holds);
         let in_force = of_proxy.in_force(self.key.kind, &newest);
         // A complete response without the resource would remove what the proxy has.
         let left_out = (self.variant == Variant::Delta).then_some(Instead::LeftOut);

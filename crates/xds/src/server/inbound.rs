@@ -163,12 +163,15 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::server::byte_budget::{BudgetLimits, ByteBudget, tests::UNLIMITED};
+    use crate::server::byte_budget::{
+        BudgetLimits,
+        tests::{UNLIMITED, budget},
+    };
 
     const LIMITS: MessageLimits = MessageLimits { size: 4, time: Duration::from_secs(10) };
 
     fn account(bytes_per_connection: usize) -> Arc<ConnectionBytes> {
-        let budget = ByteBudget::new(BudgetLimits { bytes_per_connection, ..UNLIMITED });
+        let budget = budget(BudgetLimits { bytes_per_connection, ..UNLIMITED });
         budget.open([10, 0, 0, 1].into()).expect("room")
     }
 

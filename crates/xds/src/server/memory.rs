@@ -22,6 +22,8 @@ use crate::{
 #[derive(Clone)]
 pub struct Memory {
     gauges: IntGaugeVec,
+    /// What clients make us keep, as it is limited.
+    clients: IntGaugeVec,
     server: Arc<OnceLock<Weak<Shared>>>,
 }
 
@@ -30,7 +32,10 @@ impl Memory {
         let help = "memory of each stage, estimated from counts and sizes. `serialization` is exact: encoded resources, each \
                     once, and cached responses";
         let gauges = IntGaugeVec::new(Opts::new("meltemi_memory_bytes", help), &["part"])?;
-        let memory = Memory { gauges, server: Arc::default() };
+        let help = "bytes that clients of the xDS ports make the server keep, as its limits count them: `buffered` (incomplete requests, responses that are not \
+                    read), `kept` (names, long nodes), and what of both is taken from the `pool` that addresses share";
+        let clients = IntGaugeVec::new(Opts::new("meltemi_xds_client_bytes", help), &["kind"])?;
+        let memory = Memory { gauges, clients, server: Arc::default() };
         for stage in Stage::ALL {
             memory.set(stage, 0);
         }
@@ -65,6 +70,10 @@ impl Memory {
         self.set(Stage::PushQueue, shared.throttle.queue_len() * size_of::<usize>() * 2);
         self.set(Stage::Serialization, EncodedBytes::total() + shared.responses.bytes());
         self.set(Stage::Send, shared.connections.len() * SOCKET);
+        let [buffered, kept] = shared.budget.bytes();
+        for (kind, bytes) in [("buffered", buffered), ("kept", kept), ("pool", shared.budget.pooled_bytes())] {
+            self.clients.with_label_values(&[kind]).set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        }
     }
 }
 
@@ -73,12 +82,12 @@ const SOCKET: usize = 9 << 10;
 
 impl Collector for Memory {
     fn desc(&self) -> Vec<&Desc> {
-        self.gauges.desc()
+        [self.gauges.desc(), self.clients.desc()].concat()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
         self.refresh();
-        self.gauges.collect()
+        [self.gauges.collect(), self.clients.collect()].concat()
     }
 }
 

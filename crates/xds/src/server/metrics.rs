@@ -16,6 +16,7 @@ use prometheus::{
 use crate::{
     Connections, Memory, Register, Stages, TypeUrl, Variant,
     server::{
+        byte_budget::ByteLimit,
         grpc_metrics::GrpcMetrics,
         stream_error::{Code, StreamError, StreamRejection},
     },
@@ -51,6 +52,7 @@ pub struct Metrics {
     oldest: OldestUnacked,
     zombies: IntCounter,
     rejected_streams: IntCounterVec,
+    refused_bytes: IntCounterVec,
     destroy_time: Histogram,
     grpc: GrpcMetrics,
     cached: CachedSeries,
@@ -134,6 +136,7 @@ impl Metrics {
                 "streams that were closed because a keepalive ping was not answered, or because the pod of the proxy had been deleted for a minute",
             )?,
             rejected_streams: rejected_streams(on)?,
+            refused_bytes: refused_bytes(on)?,
             destroy_time: on.seconds(
                 "pilot_destroy_time_seconds",
                 "time from the end of a stream until its state is dropped. Not in istiod",
@@ -232,6 +235,15 @@ impl Metrics {
         if let Some(reason) = error.rejection() {
             self.rejected_streams.with_label_values(&[reason.label()]).inc();
         }
+    }
+
+    pub(crate) fn count_refused_bytes(&self, limit: ByteLimit) {
+        self.refused_bytes.with_label_values(&[limit.label()]).inc();
+    }
+
+    #[cfg(test)]
+    pub(crate) fn refused_bytes(&self, limit: ByteLimit) -> u64 {
+        self.refused_bytes.with_label_values(&[limit.label()]).get()
     }
 
     pub(crate) fn write_timed_out(&self) {
@@ -405,6 +417,19 @@ fn rejected_streams(on: &Register) -> Result<IntCounterVec, prometheus::Error> {
     )?;
     for reason in StreamRejection::ALL {
         counters.with_label_values(&[reason.label()]);
+    }
+    Ok(counters)
+}
+
+fn refused_bytes(on: &Register) -> Result<IntCounterVec, prometheus::Error> {
+    let counters = on.counters(
+        "meltemi_xds_bytes_refused_total",
+        "buffers, names and nodes that were not accepted, which ends their stream, by the limit in bytes that they exceed: of their `connection`, of their \
+         `address`, of the `pool` that addresses share, of `all`",
+        &["limit"],
+    )?;
+    for limit in ByteLimit::ALL {
+        counters.with_label_values(&[limit.label()]);
     }
     Ok(counters)
 }

@@ -3,6 +3,7 @@
 pub(crate) mod admission;
 pub(crate) mod authenticator;
 pub(crate) mod byte_budget;
+mod byte_pool;
 pub(crate) mod connection;
 pub(crate) mod connection_close;
 pub(crate) mod connections;
@@ -98,7 +99,7 @@ impl Server {
                 options.max_streams_per_identity,
                 options.max_requests_per_second,
             ),
-            budget: ByteBudget::new(options.budget()),
+            budget: ByteBudget::new(options.budget(), metrics.clone()),
             rejections: LogLimit::default(),
             throttle: Throttle::new(options.push_throttle, metrics.clone()),
             journal: provider.journal(),

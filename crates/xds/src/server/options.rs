@@ -9,6 +9,8 @@ use crate::{
 
 /// Connections that an address may have, however few streams.
 const MIN_CONNECTIONS: usize = 16;
+/// What an address may have without taking from what all share: ten times what a proxy in a mesh of a thousand services has.
+const RESERVED_PER_ADDRESS: usize = 1 << 20;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -30,6 +32,8 @@ pub struct Options {
     /// Bytes of names that streams of one address subscribe to, where equal sets count once, of initial versions until they are answered, and
     /// of what its nodes have beyond 16 KiB. All addresses together may have eight times as much, without initial versions.
     pub max_kept_per_address: usize,
+    /// Bytes of both kinds, beyond 1 MiB of each address, that all addresses share. Each gets at most half of what the others leave.
+    pub max_shared: usize,
     /// Open connections of all addresses, with and without streams. An address may have twice as many as streams.
     pub max_connections: usize,
     /// Names that one stream may subscribe to, and that one request may list. Names of 60 bytes fill a message of 4 MiB before that.
@@ -76,6 +80,8 @@ impl Options {
             bytes: bytes_per_address.saturating_mul(4),
             kept_bytes_per_address: self.max_kept_per_address,
             kept_bytes: self.max_kept_per_address.saturating_mul(8),
+            reserved_per_address: RESERVED_PER_ADDRESS,
+            pool_bytes: self.max_shared,
         }
     }
 
@@ -95,6 +101,7 @@ impl Default for Options {
             message_timeout: Duration::from_secs(10),
             max_buffered_per_address: 32 << 20,
             max_kept_per_address: 32 << 20,
+            max_shared: 96 << 20,
             max_connections: usize::MAX,
             max_names: 1 << 16,
             push_throttle: 100,

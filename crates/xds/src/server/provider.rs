@@ -18,8 +18,14 @@ pub trait Provider: Send + Sync + 'static {
     fn join(&self, node: &Node) -> Result<Membership, NodeError>;
 
     /// The same where answers depend on the caller: the provider, which reads the node, compares it with the caller's identities.
-    /// `caller`: `None` on a port without authentication. `address`: of the client, or its network.
-    fn join_as(&self, _caller: Option<&Caller>, _address: IpAddr, node: &Node) -> Result<Membership, NodeError> {
+    /// `caller`: `None` on a port without authentication. `address`: of the client, or its network. `variant`: of its stream.
+    fn join_as(
+        &self,
+        _caller: Option<&Caller>,
+        _address: IpAddr,
+        _variant: Variant,
+        node: &Node,
+    ) -> Result<Membership, NodeError> {
         self.join(node)
     }
 

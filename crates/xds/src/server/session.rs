@@ -87,7 +87,7 @@ impl Session {
         let membership = shared
             .metrics
             .stages()
-            .run_long(Stage::PushContext, || shared.provider.join_as(caller, network(address.ip()), node));
+            .run_long(Stage::PushContext, || shared.provider.join_as(caller, network(address.ip()), variant, node));
         let membership = membership.map_err(|error| node_error(error, authenticated, node))?;
         let Membership { class, proxy, notifier } = membership;
         let proxy = Arc::new(proxy);

@@ -92,6 +92,11 @@ pub(crate) enum StreamError {
          MELTEMI_MAX_KEPT_BYTES_PER_ADDRESS where many proxies share an address"
     )]
     TooManyKeptBytes { limit: usize },
+    #[error(
+        "this address has too much of the {limit} bytes that all addresses share; send whole messages, read responses and subscribe to fewer names, \
+         or raise MELTEMI_MAX_SHARED_BYTES where many proxies share an address"
+    )]
+    PoolUsedUp { limit: usize },
     #[error("{0}")]
     TooManyClasses(String),
     #[error("a message was not complete within {0} seconds; send it without a pause")]
@@ -175,6 +180,7 @@ impl StreamError {
             StreamError::MessageTooLarge { .. }
             | StreamError::TooManyBytes { .. }
             | StreamError::TooManyKeptBytes { .. }
+            | StreamError::PoolUsedUp { .. }
             | StreamError::TooManyClasses(_)
             | StreamError::TooManyStreams { .. }
             | StreamError::TooManyOfCaller { .. }

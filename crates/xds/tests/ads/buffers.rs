@@ -162,6 +162,47 @@ async fn names_that_streams_subscribe_to_are_limited_in_bytes() {
     }
 }
 
+/// Names and parts of messages together, from several addresses that each stay within their own limits.
+#[tokio::test(start_paused = true)]
+async fn addresses_share_a_pool_and_leave_room_in_it() {
+    for variant in BOTH {
+        let harness = Harness::with("CDS a=1", Options { max_shared: 16 * MIB, ..Options::default() });
+        let names = |of: &str| -> Vec<String> {
+            (0..300).map(|n| format!("{variant:?}-{of}-{n}-{}", "x".repeat(950))).collect()
+        };
+        let listen = async |address: &str, of: &str| {
+            let mut proxy = Proxy::open(harness.io_from(address), variant).await;
+            proxy.subscribe(TypeUrl::Cluster, &[]).await;
+            assert_eq!(proxy.ack_next().await, "CDS a=1");
+            let names = names(of);
+            proxy.subscribe(TypeUrl::Listener, &names.iter().map(String::as_str).collect::<Vec<_>>()).await;
+            proxy
+        };
+        let mut greedy = Vec::new();
+        for stream in 0..10 {
+            for host in 1..=4 {
+                let mut proxy = listen(&format!("10.0.0.{host}:4711"), &format!("{host}-{stream}")).await;
+                proxy.bytes(incomplete()).await;
+                greedy.push(proxy);
+            }
+        }
+        sleep(Duration::from_secs(1)).await;
+        let bytes = |kind| harness.metric(&format!("meltemi_xds_client_bytes{{kind=\"{kind}\"}}")).expect("a gauge");
+        let (held, most) = (bytes("buffered") + bytes("kept"), (16 * MIB + 4 * 5 * MIB) as f64);
+        assert!(held <= most, "{variant:?}: {held} of 160 MiB, beside a reserve and a first buffer for each address");
+        assert!(harness.metric("meltemi_xds_bytes_refused_total{limit=\"pool\"}").is_some_and(|count| count > 4.0));
+        let mut others = Vec::new();
+        for host in 1..=20 {
+            let mut proxy = listen(&format!("10.0.1.{host}:4711"), &format!("other-{host}")).await;
+            assert_eq!(proxy.next_kind().await, Some(TypeUrl::Listener), "{variant:?}: others have their reserve");
+            others.push(proxy);
+        }
+        drop((greedy, others));
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(bytes("buffered") + bytes("kept") + bytes("pool"), 0.0);
+    }
+}
+
 /// What is encoded for one stream alone stays until its ACK, which never comes.
 #[tokio::test(start_paused = true)]
 async fn resources_of_made_up_names_are_limited_in_bytes_until_their_ack() {

@@ -53,8 +53,17 @@ impl Harness {
 
     /// On a given port.
     pub(crate) fn io_on(&self, port: ServerPort, room: usize) -> DuplexStream {
+        self.io_between(ADDRESS, port, room)
+    }
+
+    /// From another address.
+    pub(crate) fn io_from(&self, address: &str) -> DuplexStream {
+        self.io_between(address, ServerPort::default(), 64 << 10)
+    }
+
+    fn io_between(&self, address: &str, port: ServerPort, room: usize) -> DuplexStream {
         let (ours, theirs) = tokio::io::duplex(room);
-        let peer = Peer { address: ADDRESS.parse().expect("an address"), certificate: None };
+        let peer = Peer { address: address.parse().expect("an address"), certificate: None };
         tokio::spawn(self.server.connection(ours, peer, port, self.drain.subscribe()));
         theirs
     }
