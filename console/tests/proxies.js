@@ -28,8 +28,8 @@ const text = (value) => field(3, value);
 const entry = (key, value) => field(1, Buffer.concat([field(1, key), field(2, typeof value === "string" ? text(value) : field(5, struct(value)))]));
 const struct = (values) => Buffer.concat(Object.entries(values).map(([key, value]) => entry(key, value)));
 
-function node({ name, namespace, address, version = "1.31.0", zone = "zone-a", labels = {} }) {
-  const metadata = { CLUSTER_ID: "Kubernetes", ISTIO_VERSION: version, LABELS: { app: name, ...labels }, NAME: name, NAMESPACE: namespace, SERVICE_ACCOUNT: name.split("-")[0] };
+function node({ name, namespace, address, version = "1.31.0", zone = "zone-a", labels = {}, more = {} }) {
+  const metadata = { CLUSTER_ID: "Kubernetes", ISTIO_VERSION: version, LABELS: { app: name, ...labels }, NAME: name, NAMESPACE: namespace, SERVICE_ACCOUNT: name.split("-")[0], ...more };
   return Buffer.concat([
     field(1, `sidecar~${address}~${name}.${namespace}~${namespace}.svc.cluster.local`),
     field(2, `${name}.${namespace}`),
@@ -126,9 +126,9 @@ export class Proxies {
   }
 }
 
-/** The pods of examples/shop. */
+/** The pods of examples/shop, where nothing is redirected. */
 export function shop(proxies) {
-  for (const [app, last] of [["front", 2], ["cart", 3], ["stock", 4]]) {
-    proxies.connect({ name: `${app}-v1`, namespace: "shop", address: `127.0.1.${last}`, labels: { app, version: "v1" } });
+  for (const [app, last] of [["front", 1], ["cart", 2], ["stock", 3]]) {
+    proxies.connect({ name: `${app}-v1`, namespace: "shop", address: `127.0.10.${last}`, labels: { app, version: "v1" }, more: { INTERCEPTION_MODE: "NONE" } });
   }
 }
