@@ -61,7 +61,7 @@ pub(crate) fn test(program: &Path) -> Result<()> {
     packages()?;
     // One after another: each has a server and a browser.
     let mut tests = node(["--test", "--test-reporter=spec", "--test-concurrency=1"]);
-    tests.args(["access", "console", "names", "scale"].map(|name| format!("tests/{name}.test.js")));
+    tests.args(["access", "certificates", "console", "names", "scale"].map(|name| format!("tests/{name}.test.js")));
     progress::step("the console in a browser", tests.env("MELTEMI_BIN", program))
 }
 
