@@ -19,6 +19,8 @@ struct State {
     newest: HashMap<u64, CertificateAge>,
     /// Entries at which the next sweep is due, beyond the first.
     sweep_at: usize,
+    /// No certificate of an entry ends before: a sweep finds nothing until then.
+    first_end: u32,
 }
 
 /// The newest certificate of a workload, in seconds of Unix time.
@@ -33,12 +35,14 @@ impl CertificateAges {
         let age = CertificateAge { issued: seconds(issued), ends: seconds(ends) };
         let workload = ca::workload(identity, address);
         let mut state = self.state();
-        if state.newest.len() >= state.sweep_at.clamp(FIRST_SWEEP, TOTAL) {
+        if state.newest.len() >= state.sweep_at.clamp(FIRST_SWEEP, TOTAL) && age.issued >= state.first_end {
             state.newest.retain(|_, kept| kept.ends > age.issued);
             state.sweep_at = state.newest.len() * 2;
+            state.first_end = state.newest.values().map(|kept| kept.ends).min().unwrap_or(u32::MAX);
         }
         if state.newest.len() < TOTAL || state.newest.contains_key(&workload) {
             state.newest.insert(workload, age);
+            state.first_end = state.first_end.min(age.ends);
         }
     }
 
