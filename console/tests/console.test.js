@@ -2,15 +2,12 @@
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { after, before, test } from "node:test";
+import { after, afterEach, before, test } from "node:test";
 import { Browser, findings } from "./browser.js";
 import { Proxies, shop } from "./proxies.js";
 import { Server } from "./server.js";
 
-/** A debug build beside other tests: 10,000 where somebody measures. */
-const MANY = Number(process.env.MELTEMI_CONSOLE_PROXIES ?? 2_000);
 const PAGES = ["overview", "pushes", "proxies", "proxy/front-v1.shop", "objects", "object/PeerAuthentication/shop/front", "request", "plan", "topology", "scope", "security"];
-const HOSTILE = ["<img-src=x-onerror=alert(1)>", "a\u202egpj.exe", "b\u0007\u001b[31mc", `long-${"x".repeat(900)}`];
 
 let server;
 let proxies;
@@ -22,6 +19,7 @@ before(async () => {
   shop(proxies);
   browser = await Browser.start();
 });
+afterEach(() => browser?.closePages());
 after(async () => {
   await browser?.stop();
   proxies?.close();
@@ -74,7 +72,7 @@ test("a proxy appears, is found, and its resources name their objects", async ()
   await page.waitForFunction(() => document.querySelectorAll('[role=rowgroup] [role=row]').length === 2);
   assert.match(page.url(), /q=front/);
   await page.getByRole("link", { name: "front-v1" }).click();
-  await page.getByRole("button", { name: /virtualInbound|127\.0\.1\.2|_15/ }).first().click();
+  await page.getByRole("button", { name: /127\.0\.10\./ }).first().click();
   await page.getByText("Made from").waitFor();
   await page.locator(".code .line").first().waitFor();
   await close(page);
@@ -103,32 +101,6 @@ test("two proxies are compared without their contents, then line by line", async
   await close(page);
 });
 
-test("hostile names stay text", async () => {
-  HOSTILE.forEach((name, at) => proxies.connect({ name, namespace: "hostile", address: `127.0.2.${at + 1}` }));
-  proxies.connect({ name: "refuser", namespace: "hostile", address: "127.0.2.99", rejects: "<script>window.injected = true</script>" });
-  const page = await open("proxies?namespace=hostile");
-  await page.getByText("rejected", { exact: true }).first().waitFor();
-  await page.waitForTimeout(1500);
-  assert.equal(await page.evaluate(() => window.injected), undefined);
-  assert.equal(await page.locator("main img, main script").count(), 0);
-  const shown = await page.locator("[role=rowgroup]").innerText();
-  assert.ok(!shown.includes("\u202e") && !shown.includes("\u001b"), "characters that change the direction or are not shown are escaped");
-  await close(page);
-});
-
-test("a restart of the server is survived", async () => {
-  const page = await open("proxies?q=front");
-  await page.getByRole("link", { name: "front-v1" }).waitFor();
-  await server.end();
-  await page.waitForSelector(".status.lost");
-  await server.run();
-  proxies.close();
-  shop(proxies);
-  await page.waitForSelector(".status.live");
-  await page.getByRole("link", { name: "front-v1" }).waitFor();
-  await close(page);
-});
-
 test("keys lead to pages", async () => {
   const page = await open("overview");
   await page.waitForSelector(".status.live");
@@ -138,43 +110,5 @@ test("keys lead to pages", async () => {
   await page.keyboard.press("?");
   await page.getByRole("dialog").waitFor();
   await page.keyboard.press("Escape");
-  await close(page);
-});
-
-test(`${MANY} proxies: interactive within two seconds, and few rows in the document`, async () => {
-  proxies.many(MANY);
-  for (let tries = 0; ; tries++) {
-    const text = await (await fetch(`${server.url}/metrics`)).text();
-    if (Number(/^pilot_xds_clients (\d+)$/m.exec(text)?.[1] ?? 0) >= MANY) break;
-    assert.ok(tries < 300, "the proxies connect within a minute");
-    await new Promise((resolve) => setTimeout(resolve, 200));
-  }
-  const warm = await open("proxies");
-  await warm.waitForFunction((many) => Number(document.querySelector("[role=table]")?.getAttribute("aria-rowcount")) > many, MANY);
-  await warm.close();
-
-  const started = Date.now();
-  const page = await open("proxies");
-  await page.locator("[role=rowgroup] [role=row] a").first().waitFor();
-  const interactive = Date.now() - started;
-  await page.waitForFunction((many) => Number(document.querySelector("[role=table]")?.getAttribute("aria-rowcount")) > many, MANY);
-  const tasks = await page.evaluate(async () => {
-    const tasks = [];
-    new PerformanceObserver((list) => tasks.push(...list.getEntries().map((entry) => entry.duration))).observe({ entryTypes: ["longtask"] });
-    const body = document.querySelector("[role=rowgroup]");
-    let most = 0;
-    for (let step = 0; step < 60; step++) {
-      body.scrollTop = (body.scrollHeight * step) / 60;
-      await new Promise((resolve) => requestAnimationFrame(resolve));
-      most = Math.max(most, document.querySelectorAll("[role=rowgroup] [role=row]").length);
-    }
-    return { tasks, most };
-  });
-  console.log(`interactive after ${interactive} ms; ${tasks.most} rows in the document; long tasks while scrolling: ${tasks.tasks.map(Math.round).join(", ") || "none"}`);
-  assert.ok(tasks.most > 0 && tasks.most <= 200);
-  if (!process.env.MELTEMI_CONSOLE_SLOW) assert.ok(interactive < 2000, `interactive after ${interactive} ms`);
-  await page.selectOption("#group", "namespace");
-  await page.getByRole("link", { name: "team-07" }).first().click();
-  await page.waitForFunction(() => /team-07/.test(location.hash));
   await close(page);
 });

@@ -28,8 +28,8 @@ const text = (value) => field(3, value);
 const entry = (key, value) => field(1, Buffer.concat([field(1, key), field(2, typeof value === "string" ? text(value) : field(5, struct(value)))]));
 const struct = (values) => Buffer.concat(Object.entries(values).map(([key, value]) => entry(key, value)));
 
-function node({ name, namespace, address, version = "1.31.0", zone = "zone-a", labels = {} }) {
-  const metadata = { CLUSTER_ID: "Kubernetes", ISTIO_VERSION: version, LABELS: { app: name, ...labels }, NAME: name, NAMESPACE: namespace, SERVICE_ACCOUNT: name.split("-")[0] };
+function node({ name, namespace, address, version = "1.31.0", zone = "zone-a", labels = {}, more = {} }) {
+  const metadata = { CLUSTER_ID: "Kubernetes", ISTIO_VERSION: version, LABELS: { app: name, ...labels }, NAME: name, NAMESPACE: namespace, SERVICE_ACCOUNT: name.split("-")[0], ...more };
   return Buffer.concat([
     field(1, `sidecar~${address}~${name}.${namespace}~${namespace}.svc.cluster.local`),
     field(2, `${name}.${namespace}`),
@@ -59,19 +59,30 @@ function response(message) {
   return { version: found[1] ?? "", type: found[4] ?? "", nonce: found[5] ?? "" };
 }
 
+/** Of any key: the server takes the public key and nothing else. */
+const CSR = `-----BEGIN CERTIFICATE REQUEST-----
+MIG6MGICAQAwADBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABFV/DqYxV8djqcFO
+dtZCbPgwEjvvfhgmueQ1uDCUUhiyzzwfjF27rvsKOQ2/5emzmsYQ8EK/mH88Bu35
+DJyx4MigADAKBggqhkjOPQQDAgNIADBFAiEAjSzOGZrBm5DElWxzJfOiMDWhIEW6
+yjZCbS4gl8rullwCIAMJ1jMvaauDluMtFLPrAZxr6J1QzfRgeVsvgwlEXSAI
+-----END CERTIFICATE REQUEST-----
+`;
+
 export class Proxies {
   #port;
+  #token;
   #sessions = [];
   #streams = 0;
   answered = 0;
 
-  constructor(port) {
-    this.#port = port;
+  /** `token`: of a service account, for the secure port. */
+  constructor(port, token = "") {
+    [this.#port, this.#token] = [port, token];
   }
 
   #session() {
     if (this.#sessions.length === 0 || this.#streams % STREAMS === 0) {
-      const session = connect(`http://127.0.0.1:${this.#port}`);
+      const session = this.#token ? connect(`https://127.0.0.1:${this.#port}`, { rejectUnauthorized: false }) : connect(`http://127.0.0.1:${this.#port}`);
       session.on("error", () => {});
       this.#sessions.push(session);
     }
@@ -81,13 +92,7 @@ export class Proxies {
 
   /** `silent`: never acknowledges. `rejects`: the text of its NACKs. */
   connect({ silent = false, rejects = "", ...proxy }) {
-    const stream = this.#session().request({
-      ":method": "POST",
-      ":path": "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources",
-      "content-type": "application/grpc",
-      te: "trailers",
-    });
-    stream.on("error", () => {});
+    const stream = this.#call("/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources");
     const own = node(proxy);
     const subscribed = new Map(SUBSCRIPTIONS.map(([type, names]) => [type, names.map((name) => field(3, name))]));
     for (const [type, names] of subscribed) stream.write(frame(Buffer.concat([field(2, own), ...names, field(4, type)])));
@@ -105,6 +110,25 @@ export class Proxies {
         else parts.push(field(1, version));
         stream.write(frame(Buffer.concat(parts)));
       }
+    });
+  }
+
+  #call(path) {
+    const authorization = this.#token ? { authorization: `Bearer ${this.#token}` } : {};
+    const stream = this.#session().request({ ":method": "POST", ":path": path, "content-type": "application/grpc", te: "trailers", ...authorization });
+    stream.on("error", () => {});
+    return stream;
+  }
+
+  /** A certificate for so many seconds. Returns the status of gRPC. */
+  async certificate(seconds) {
+    const stream = this.#call("/istio.v1.auth.IstioCertificateService/CreateCertificate");
+    stream.end(frame(Buffer.concat([field(1, CSR), Buffer.from([3 * 8]), varint(seconds)])));
+    return new Promise((resolve) => {
+      stream.on("trailers", (trailers) => resolve(Number(trailers["grpc-status"])));
+      stream.on("response", (headers) => headers["grpc-status"] !== undefined && resolve(Number(headers["grpc-status"])));
+      stream.on("close", () => resolve(-1));
+      stream.resume();
     });
   }
 
@@ -126,9 +150,9 @@ export class Proxies {
   }
 }
 
-/** The pods of examples/shop. */
+/** The pods of examples/shop, where nothing is redirected. */
 export function shop(proxies) {
-  for (const [app, last] of [["front", 2], ["cart", 3], ["stock", 4]]) {
-    proxies.connect({ name: `${app}-v1`, namespace: "shop", address: `127.0.1.${last}`, labels: { app, version: "v1" } });
+  for (const [app, last] of [["front", 1], ["cart", 2], ["stock", 3]]) {
+    proxies.connect({ name: `${app}-v1`, namespace: "shop", address: `127.0.10.${last}`, labels: { app, version: "v1" }, more: { INTERCEPTION_MODE: "NONE" } });
   }
 }

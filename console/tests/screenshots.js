@@ -35,7 +35,7 @@ spec:
     retries: {attempts: 3, perTryTimeout: 500ms}
     route:
     - {destination: {host: cart, subset: v1}, weight: ${weight}}
-    - {destination: {host: stock}, weight: ${100 - weight}}
+    - {destination: {host: stock, port: {number: 7082}}, weight: ${100 - weight}}
 ---
 apiVersion: networking.istio.io/v1
 kind: DestinationRule
@@ -70,10 +70,15 @@ const only = process.argv.slice(2);
 mkdirSync(images, { recursive: true });
 const server = await Server.start();
 const proxies = new Proxies(server.xds);
+const authenticated = ["cart", "stock"].map((account) => new Proxies(server.secure, server.token(`shop/${account}`)));
 try {
   writeFileSync(join(server.folder, "console.yaml"), RULES(90));
   shop(proxies);
   proxies.many(300, 12);
+  for (const [at, one] of authenticated.entries()) {
+    await one.certificate(at === 0 ? 86_400 : 600);
+    one.connect({ name: `${["cart", "stock"][at]}-v2`, namespace: "shop", address: `127.0.10.${at + 12}`, labels: { app: ["cart", "stock"][at], version: "v2" } });
+  }
   proxies.connect({ name: "checkout-7", namespace: "team-03", address: "10.9.9.1", rejects: "Proto constraint validation failed (ListenerValidationError.Address: value is required)" });
   proxies.connect({ name: "report-2", namespace: "team-08", address: "10.9.9.2", silent: true });
   const browser = await Browser.start();
@@ -97,6 +102,7 @@ try {
   }
   await browser.stop();
 } finally {
+  for (const one of authenticated) one.close();
   proxies.close();
   await server.stop();
 }

@@ -1,8 +1,8 @@
 // A real server on a copy of a folder, on free ports of loopback.
-import { spawn } from "node:child_process";
-import { cpSync, mkdtempSync, rmSync } from "node:fs";
+import { spawn, spawnSync } from "node:child_process";
+import { cpSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { createServer } from "node:net";
-import { tmpdir } from "node:os";
+import { networkInterfaces, tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -20,9 +20,15 @@ async function freePort() {
   });
 }
 
+/** One that is not loopback. `undefined`: there is none. */
+export const ownAddress = Object.values(networkInterfaces()).flat().find((one) => one.family === "IPv4" && !one.internal)?.address;
+
 export class Server {
-  static async start({ folder = join(root, "examples/shop") } = {}) {
+  /** `everywhere`: its pages answer at every address of this machine. `derive`: endpoints come from Services and Pods. */
+  static async start({ folder = join(root, "examples/shop"), everywhere = false, derive = true } = {}) {
     const server = new Server();
+    server.flags = derive ? ["--derive-endpoints"] : [];
+    server.pagesHost = everywhere ? "0.0.0.0" : "127.0.0.1";
     server.work = mkdtempSync(join(tmpdir(), "meltemi-console-"));
     server.folder = join(server.work, "mesh");
     cpSync(folder, server.folder, { recursive: true });
@@ -40,7 +46,7 @@ export class Server {
     this.log = "";
     this.child = spawn(
       program,
-      ["serve", "--config", this.folder, "--derive-endpoints", `--grpcAddr=${address(this.xds)}`, `--secureGRPCAddr=${address(this.secure)}`, `--httpAddr=${address(this.ready)}`, `--monitoringAddr=${address(this.pages)}`, "--httpsAddr=", "--stateDir", join(this.work, "state")],
+      ["serve", "--config", this.folder, ...this.flags, `--grpcAddr=${address(this.xds)}`, `--secureGRPCAddr=${address(this.secure)}`, `--httpAddr=${address(this.ready)}`, `--monitoringAddr=${this.pagesHost}:${this.pages}`, "--httpsAddr=", "--stateDir", join(this.work, "state")],
       { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, MELTEMI_CLASS_LIMITS: undefined } },
     );
     for (const stream of [this.child.stdout, this.child.stderr]) stream.on("data", (data) => (this.log = (this.log + data).slice(-20_000)));
@@ -51,6 +57,26 @@ export class Server {
       await new Promise((resolve) => setTimeout(resolve, 50));
     }
     throw new Error(`meltemi is not ready after 30 s:\n${this.log}`);
+  }
+
+  /** Of a service account, `namespace/name`. */
+  token(account) {
+    const words = ["token", "create", "--service-account", account, "--stateDir", join(this.work, "state")];
+    const { status, stdout, stderr } = spawnSync(program, words, { encoding: "utf8" });
+    if (status !== 0) throw new Error(`meltemi token create: ${stderr}`);
+    return stdout.trim();
+  }
+
+  /** Seconds of one core so far, of all its threads. */
+  get processorSeconds() {
+    const fields = readFileSync(`/proc/${this.child.pid}/stat`, "utf8").replace(/^.*\) /s, "").split(" ");
+    return (Number(fields[11]) + Number(fields[12])) / 100;
+  }
+
+  /** Proxies that are connected. */
+  async connected() {
+    const text = await (await fetch(`${this.url}/metrics`)).text();
+    return Number(/^pilot_xds_clients (\d+)$/m.exec(text)?.[1] ?? 0);
   }
 
   async end() {

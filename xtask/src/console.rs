@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::{progress, project};
 
@@ -59,8 +59,21 @@ pub(crate) fn test(program: &Path) -> Result<()> {
         return skip("the console in a browser", &format!("Node {NODE} or newer, or chromium, is not here"));
     }
     packages()?;
-    let mut tests = node(["--test", "--test-reporter=spec", "tests/console.test.js"]);
+    // One after another: each has a server and a browser.
+    let mut tests = node(["--test", "--test-reporter=spec", "--test-concurrency=1"]);
+    tests.args(["access", "certificates", "console", "names", "scale"].map(|name| format!("tests/{name}.test.js")));
     progress::step("the console in a browser", tests.env("MELTEMI_BIN", program))
+}
+
+/// Prints figures of a server and proxies of this mesh. See `cargo xtask bench --console`.
+pub(crate) fn measure(program: &Path, loadgen: &Path, mesh: &Path, seconds: usize) -> Result<()> {
+    ensure!(has_node() && has_browser(), "these figures need Node {NODE} or newer and chromium");
+    packages()?;
+    let mut script = node(["tests/measure.js"]);
+    script.arg(format!("--seconds={seconds}")).arg("--mesh").arg(mesh);
+    let status = script.env("MELTEMI_BIN", program).env("LOADGEN_BIN", loadgen).status().context("start node")?;
+    ensure!(status.success(), "the script has failed ({status})");
+    Ok(())
 }
 
 /// As a line that the summary of `cargo xtask test` counts. On CI nothing is skipped.

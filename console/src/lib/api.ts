@@ -45,6 +45,15 @@ export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
   return (await response.json()) as T;
 }
 
+/** With the milliseconds that the server worked, or until it answered if it does not say. */
+export async function timed<T>(path: string): Promise<[T, number]> {
+  const begun = performance.now();
+  const response = await answer(path, { headers: headers() });
+  const waited = performance.now() - begun;
+  const dur = /;dur=([\d.]+)/.exec(response.headers.get("Server-Timing") ?? "")?.[1];
+  return [(await response.json()) as T, dur ? Number(dur) : waited];
+}
+
 export async function text(path: string, signal?: AbortSignal): Promise<string> {
   return (await answer(path, { headers: headers(), signal: signal ?? null })).text();
 }

@@ -1,4 +1,6 @@
-// Figures as people read them.
+// Figures as people read them, and names as a shell reads them.
+
+import { visible } from "./proxy-row";
 
 export function bytes(value: number): string {
   const units = ["B", "kB", "MB", "GB"];
@@ -50,7 +52,9 @@ export function day(at: string | number): string {
   return Number.isNaN(time.getTime()) ? "–" : time.toISOString().slice(0, 16).replace("T", " ");
 }
 
-/** An argument for a shell, quoted only if it must be. */
+/** An argument for a shell, quoted only if it must be; characters that are not shown as escapes, which bash and zsh read. */
 export function quoted(text: string): string {
-  return /^[\w.,:/@%+=-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+  if (/^[\w.,:/@%+=-]+$/.test(text)) return text;
+  if (visible(text) !== text) return `$'${visible(text.replaceAll("\\", "\\\\").replaceAll("'", "\\'"))}'`;
+  return `'${text.replaceAll("'", "'\\''")}'`;
 }

@@ -32,6 +32,8 @@ class Live {
   pushes = $state.raw<Push[]>([]);
   /** Changes with every batch of the table of proxies, which itself is not reactive: it may have 50,000 rows. */
   proxiesVersion = $state(0);
+  /** Changes when a proxy comes or goes. */
+  membersVersion = $state(0);
   /** Whether the first batch of the current topics is here. */
   complete = $state(false);
   /** Figures of the last minutes, for plots: [seconds, ACKs, responses, changes, processors]. */
@@ -43,7 +45,7 @@ class Live {
   #cursor = "";
   #attempt = 0;
   #abort: AbortController | null = null;
-  #pending = { proxies: false, pushes: false };
+  #pending = { proxies: false, members: false, pushes: false };
 
   constructor() {
     document.addEventListener("visibilitychange", () => {
@@ -115,9 +117,10 @@ class Live {
   #take(event: string, data: string, id: string) {
     if (event === "complete") {
       this.#cursor = id;
+      if (this.#pending.members) this.membersVersion += 1;
       if (this.#pending.proxies) this.proxiesVersion += 1;
       if (this.#pending.pushes) this.pushes = [...this.#pushes.values()].sort((a, b) => b.id - a.id);
-      this.#pending = { proxies: false, pushes: false };
+      this.#pending = { proxies: false, members: false, pushes: false };
       this.complete = true;
       return;
     }
@@ -128,9 +131,12 @@ class Live {
   }
 
   #takeProxies(delta: Delta) {
+    const before = this.proxies.size;
     if (delta.reset) this.proxies.clear();
     for (const key of delta.removed) this.proxies.delete(key);
+    const left = this.proxies.size;
     for (const row of delta.rows as ProxyArray[]) this.proxies.set(row[0], proxyRow(row));
+    if (delta.reset || left < before || this.proxies.size > left) this.#pending.members = true;
     this.#pending.proxies = true;
   }
 

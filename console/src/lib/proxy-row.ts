@@ -54,6 +54,16 @@ export function worst(types: Record<string, SyncNumber>): SyncNumber {
 
 export const STATE_NAMES: Record<SyncNumber, string> = { 0: "not sent", 1: "behind", 2: "synced", 3: "rejected" };
 
+/** Names for an input field, where they stand as they are: those that can be read. */
+export function suggestions(rows: Iterable<ProxyRow>): string[] {
+  const names: string[] = [];
+  for (const { proxy } of rows) {
+    if (names.length === 500) break;
+    if (visible(proxy) === proxy) names.push(proxy);
+  }
+  return names;
+}
+
 /** A node name without the characters that the browser would lay out in another direction or not show at all. */
 export function visible(text: string): string {
   return text.replace(/[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);

@@ -2,6 +2,7 @@
 //! them; the shell itself has no data, so that somebody without access gets the page that asks for a token.
 
 mod assets;
+mod certificates;
 mod change_log;
 mod convergence;
 mod live;
@@ -13,9 +14,11 @@ mod reach;
 mod resources;
 mod sampler;
 mod weight;
+mod work;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
@@ -30,6 +33,8 @@ use crate::authorization::is_same_origin;
 use crate::http::Peer;
 use crate::page::Page;
 use crate::state::AdminState;
+
+use work::Work;
 
 pub(crate) use convergence::{COLUMN, ConvergenceHistory};
 pub(crate) use live::Hub;
@@ -85,11 +90,29 @@ async fn data(
     Query(parameters): Query<HashMap<String, String>>,
 ) -> Response {
     let caller = Caller { peer, uri, headers };
-    let page = match caller.access(&state).await {
-        Ok(access) => state.compute(move |state| answer(state, &name, &parameters, &access)).await,
-        Err(rejection) => rejection,
+    let access = match caller.access(&state).await {
+        Ok(access) => access,
+        Err(rejection) => return without_cache(rejection.into_response()),
     };
-    without_cache(page.into_response())
+    let spent = Arc::new(OnceLock::new());
+    let kept = spent.clone();
+    let computed = state.compute(move |state| {
+        let work = Work::begin();
+        let page = answer(state, &name, &parameters, &access);
+        // Set nowhere else.
+        let _ = kept.set(work.spent());
+        page
+    });
+    let mut response = without_cache(computed.await.into_response());
+    if let Some(timing) = spent.get().copied().and_then(server_timing) {
+        response.headers_mut().insert(SERVER_TIMING, timing);
+    }
+    response
+}
+
+/// In milliseconds. A page asks again after many times as long, so that it takes a small part of a processor however large the mesh is.
+fn server_timing(spent: Duration) -> Option<HeaderValue> {
+    HeaderValue::try_from(format!("page;dur={:.1}", spent.as_secs_f64() * 1000.0)).ok()
 }
 
 fn answer(state: &AdminState, name: &str, parameters: &HashMap<String, String>, access: &Access) -> Page {
@@ -100,6 +123,7 @@ fn answer(state: &AdminState, name: &str, parameters: &HashMap<String, String>, 
         "objects" => objects::list(state, access),
         "object" => objects::one(state, parameters, access),
         "weight" => weight::page(state, access),
+        "certificates" => certificates::page(state, access),
         "push" => push_progress::page(state, parameters, access),
         _ => Page::text(StatusCode::NOT_FOUND, "the console has no such data\n"),
     }
@@ -116,6 +140,7 @@ fn session(state: &AdminState, access: &Access) -> Value {
     })
 }
 
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 const NOSNIFF: (HeaderName, HeaderValue) = (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
 const NO_STORE: (HeaderName, HeaderValue) = (header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
 

@@ -46,6 +46,12 @@ impl CertificateService {
         self.authority.store(Arc::new(authority));
     }
 
+    /// When a certificate ends that is signed now, for a caller who asked for so many seconds. `None`: such a one is not signed.
+    pub fn ends(&self, asked: i64, now: SystemTime) -> Option<SystemTime> {
+        let end = self.authority.load().not_after();
+        Some(now.checked_add(self.lifetimes.of(asked).ok()?)?.min(end))
+    }
+
     pub fn answer(
         &self,
         request: &IstioCertificateRequest,

@@ -53,8 +53,9 @@ impl CertificateMethods {
                 let begun = Instant::now();
                 let signed = self.sign(certificates, peer, &request, &authenticated.identities);
                 if signed.is_ok() {
+                    let ends = certificates.ends(request.validity_duration, SystemTime::now());
                     let names = authenticated.identities.iter().map(ToString::to_string);
-                    names.for_each(|name| issued.record(&name, peer.address.ip(), begun));
+                    names.for_each(|name| issued.record(&name, peer.address.ip(), begun, ends));
                 }
                 signed
             }

@@ -58,7 +58,9 @@ pub use panics::count_panics;
 pub use planner::{ObjectEffect, PlanError, PlanOperation, PlanPermit, PlannedObjects, Planner};
 pub use process_memory::memory_limit;
 pub use replicas::{ReplicaBalancer, ReplicaState, ReplicaStatus};
-pub use root_rotation::{AdvanceRequest, ReplicaCoverage, RootRotation, RootStatus, RotationStatus};
+pub use root_rotation::{
+    AdvanceRequest, CertificateAge, CertificateAges, ReplicaCoverage, RootRotation, RootStatus, RotationStatus,
+};
 pub use running::Running;
 pub use starting::Starting;
 pub use state::{ReplicaAccess, SharedState};

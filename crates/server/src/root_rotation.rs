@@ -1,6 +1,7 @@
 //! Rotation of the root certificate: its stage, the coverage that all replicas report of their workloads, and the next stage, where there is
 //! enough evidence or an operator forces it.
 
+mod ages;
 mod evidence;
 mod exchange;
 mod issued;
@@ -16,6 +17,7 @@ use tokio::sync::{Mutex, Notify};
 use tokio::time::{Instant, sleep};
 use xds::Connections;
 
+pub use ages::{CertificateAge, CertificateAges};
 pub use evidence::ReplicaCoverage;
 use evidence::{Conditions, NAMED, THRESHOLD};
 pub(crate) use evidence::{CoverageReport, Evidence};

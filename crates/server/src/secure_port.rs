@@ -116,6 +116,10 @@ impl Loaded {
             // Set nowhere else.
             let _ = state.signing_key.set(Box::new(key));
         }
+        if let Some(ages) = port.certificate_ages() {
+            // Set nowhere else.
+            let _ = state.certificate_ages.set(ages);
+        }
         let shared = self.leader_tasks.as_ref().map(|tasks| tasks.shared_rotation(state.replicas.get().cloned()));
         if let (Some(tasks), Some((handles, leadership))) = (self.leader_tasks.take(), &mut self.tasks.leader) {
             tasks.publish_roots(handles, leadership.clone(), self.pipeline.objects(), port.roots(), root);

@@ -11,7 +11,7 @@ use crate::injection::InjectionService;
 use crate::metrics::Metrics;
 use crate::planner::Planner;
 use crate::replicas::ReplicaBalancer;
-use crate::root_rotation::RootRotation;
+use crate::root_rotation::{CertificateAges, RootRotation};
 use crate::settings::MeshSettings;
 
 /// What a client needs to trust the secure ports of all replicas.
@@ -42,6 +42,8 @@ pub struct SharedState {
     pub replica_access: OnceLock<ReplicaAccess>,
     /// The type of the key that signs workload certificates, at the time of the call. Not set: this server signs none.
     pub signing_key: OnceLock<Box<dyn Fn() -> String + Send + Sync>>,
+    /// Not set: this server signs none.
+    pub certificate_ages: OnceLock<Arc<CertificateAges>>,
     /// The Leases that this replica competes for, by name, and whether it holds them. Not set: there is no cluster.
     pub leases: OnceLock<Vec<(String, Arc<AtomicBool>)>>,
     /// `None`: pods are not injected.
@@ -73,6 +75,7 @@ impl SharedState {
             replicas: OnceLock::new(),
             replica_access: OnceLock::new(),
             signing_key: OnceLock::new(),
+            certificate_ages: OnceLock::new(),
             leases: OnceLock::new(),
             injection,
             draining: AtomicBool::new(false),

@@ -175,7 +175,8 @@ impl Workload {
         let answer = self.certificates.answer(&request, std::slice::from_ref(&self.identity), now);
         let current = WorkloadCertificate::new(key, &answer.map_err(|e| e.to_string())?.cert_chain, now)?;
         if let Some(address) = self.address {
-            self.issued.record(&self.identity.to_string(), address, begun);
+            let ends = self.certificates.ends(request.validity_duration, now);
+            self.issued.record(&self.identity.to_string(), address, begun, ends);
         }
         Ok(current)
     }

@@ -6,6 +6,7 @@ mod api;
 mod authority;
 mod claim;
 mod cluster;
+mod console;
 pub(crate) mod csrs;
 mod figure;
 mod grow;
@@ -75,6 +76,15 @@ pub(crate) struct Args {
     /// How cost grows instead: scoped meshes with 100, 1,000, 10,000 proxies, and with as many services
     #[arg(long)]
     grow: bool,
+    /// Figures of the web console instead, in a headless Chromium: first page, tasks while scrolling, what each open page costs the server
+    #[arg(long, conflicts_with_all = ["grow", "scenarios", "memory", "injection"])]
+    console: bool,
+    /// With --console: seconds for each page, twice
+    #[arg(long, default_value_t = 20)]
+    seconds: usize,
+    /// The p99 of a push with so many event streams of the console connected, beside none, in alternating rounds
+    #[arg(long, value_name = "N", conflicts_with_all = ["grow", "scenarios", "memory", "injection", "console"])]
+    console_clients: Option<usize>,
     /// Print the tables as JSON
     #[arg(long)]
     json: bool,
@@ -109,7 +119,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let raw_file = dir.join("raw.jsonl");
     let mut raw = File::create(&raw_file).with_context(|| format!("write {}", raw_file.display()))?;
     let istiod = if args.reference { &args.istiod[..] } else { &[] };
-    if args.memory {
+    if args.console {
+        return console::pages(&tools, &args.size, args.seconds);
+    }
+    if let Some(clients) = args.console_clients {
+        let cost = console::clients(&tools, &args.size, args.rounds, clients)?;
+        show(&dir, "console", args.json, &cost.text(), &cost)?;
+    } else if args.memory {
         let starts = memory::run(&tools, args.rounds, args.reference, &mut raw)?;
         show(&dir, "memory", args.json, &starts.text(), &starts)?;
     } else if args.injection {

@@ -11,6 +11,7 @@ use xds::{Stage, SyncStatus};
 use super::change_log::ChangeLog;
 use super::proxy_rows::milliseconds;
 use super::reach::overall;
+use super::work::Work;
 use crate::doctor::checks;
 use crate::doctor::sample::{MetricsSample, Observation, SampleWindow};
 use crate::metrics::ObjectStats;
@@ -53,8 +54,9 @@ impl Overview {
             log.put_text("replicas", row("replicas", &json!(balancer.statuses())));
         }
         if self.doctor.as_ref().is_none_or(|doctor| doctor.due <= now) && window.length >= INTERVAL_OF_RATES {
+            let work = Work::begin();
             let findings = doctor(state, &window);
-            let took = now.elapsed();
+            let took = work.spent();
             self.doctor = Some(Doctor { due: now + DOCTOR_INTERVAL.max(took * DOCTOR_REST), findings });
         }
         if let Some(doctor) = &self.doctor {

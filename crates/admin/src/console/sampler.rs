@@ -10,6 +10,7 @@ use tracing::error;
 use super::live::Topic;
 use super::overview::Overview;
 use super::proxy_rows;
+use super::work::Work;
 use crate::pushes;
 use crate::state::AdminState;
 
@@ -42,9 +43,9 @@ async fn run(state: Arc<AdminState>) {
             }
             let sampled = state.clone();
             let took = tokio::task::spawn_blocking(move || {
-                let began = Instant::now();
+                let work = Work::begin();
                 sample(&sampled, topic, &mut overview);
-                (overview, began.elapsed())
+                (overview, work.spent())
             });
             let Ok((returned, took)) = took.await else {
                 error!("the console cannot be served: a sample failed");

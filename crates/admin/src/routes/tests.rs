@@ -61,6 +61,7 @@ fn idle(ready: bool) -> AdminState {
             replicas: OnceLock::new(),
             replica_access: OnceLock::new(),
             signing_key: OnceLock::new(),
+            certificate_ages: OnceLock::new(),
             leases: OnceLock::new(),
             injection: None,
             draining: AtomicBool::new(false),

@@ -135,7 +135,7 @@ mod tests {
             let signer = if index % 2 == 0 { &one } else { &two };
             // The last one never renews.
             if index + 1 < all.len() {
-                signer.issued.record(identity, *address, now);
+                signer.issued.record(identity, *address, now, None);
             }
         }
         for _ in 0..20 {
@@ -150,7 +150,7 @@ mod tests {
         let [(identity, address)] = &workloads(1)[..] else { panic!() };
         let key = ca::workload(identity, *address);
         let (mut one, mut two) = (Replica::new("one", &[key]), Replica::new("two", &[]));
-        two.issued.record(identity, *address, Instant::now());
+        two.issued.record(identity, *address, Instant::now(), None);
         two.report.stage = "settled-a".into();
         for _ in 0..4 {
             one.round(&two);

@@ -1,9 +1,12 @@
-//! Workloads that got a certificate since the CA in use was loaded, and with it all roots of the stage. In memory, and bounded.
+//! Workloads that got a certificate since the CA in use was loaded, and with it all roots of the stage; and the ages of all certificates. In memory,
+//! and bounded.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime};
+
+use super::ages::CertificateAges;
 
 /// The limit of addresses per identity: IPv6 gives a hostile workload any number of them. Beyond it, replicas of an identity count as not
 /// covered until they are excluded.
@@ -12,7 +15,11 @@ const PER_IDENTITY: u32 = 16_384;
 const TOTAL: usize = 1 << 20;
 
 #[derive(Default)]
-pub(crate) struct IssuedCertificates(Mutex<State>);
+pub(crate) struct IssuedCertificates {
+    state: Mutex<State>,
+    /// Whatever signed them.
+    pub(crate) ages: Arc<CertificateAges>,
+}
 
 #[derive(Default)]
 struct State {
@@ -30,8 +37,11 @@ impl IssuedCertificates {
         *self.state() = State { since: rotating.then(Instant::now), ..State::default() };
     }
 
-    /// `begun`: before it was signed, since the CA may be replaced meanwhile.
-    pub(crate) fn record(&self, identity: &str, address: IpAddr, begun: Instant) {
+    /// `begun`: before it was signed, since the CA may be replaced meanwhile. `ends`: `None` if it is not known.
+    pub(crate) fn record(&self, identity: &str, address: IpAddr, begun: Instant, ends: Option<SystemTime>) {
+        if let Some(ends) = ends {
+            self.ages.record(identity, address, SystemTime::now(), ends);
+        }
         let mut state = self.state();
         if state.since.is_none_or(|since| begun < since) || state.workloads.len() >= TOTAL {
             return;
@@ -61,7 +71,7 @@ impl IssuedCertificates {
 
     // Single insertions: the state is consistent after a panic.
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -80,11 +90,11 @@ mod tests {
     #[test]
     fn nothing_is_recorded_while_no_root_is_rotated() {
         let issued = IssuedCertificates::default();
-        issued.record("spiffe://a", ADDRESS, Instant::now());
+        issued.record("spiffe://a", ADDRESS, Instant::now(), None);
         issued.record_elsewhere(ca::workload("spiffe://a", ADDRESS));
         assert!(!holds(&issued, "spiffe://a"));
         issued.restart(true);
-        issued.record("spiffe://a", ADDRESS, Instant::now());
+        issued.record("spiffe://a", ADDRESS, Instant::now(), None);
         assert!(holds(&issued, "spiffe://a"));
         issued.restart(false);
         assert!(!holds(&issued, "spiffe://a"));
@@ -95,7 +105,7 @@ mod tests {
         let issued = IssuedCertificates::default();
         let begun = Instant::now() - Duration::from_millis(1);
         issued.restart(true);
-        issued.record("spiffe://a", ADDRESS, begun);
+        issued.record("spiffe://a", ADDRESS, begun, None);
         assert!(!holds(&issued, "spiffe://a"));
     }
 
@@ -105,10 +115,10 @@ mod tests {
         issued.restart(true);
         let now = Instant::now();
         for address in 0..PER_IDENTITY * 2 {
-            issued.record("spiffe://hostile", std::net::Ipv6Addr::from(u128::from(address)).into(), now);
+            issued.record("spiffe://hostile", std::net::Ipv6Addr::from(u128::from(address)).into(), now, None);
         }
         assert_eq!(issued.state().workloads.len(), PER_IDENTITY as usize);
-        issued.record("spiffe://a", ADDRESS, now);
+        issued.record("spiffe://a", ADDRESS, now, None);
         assert!(holds(&issued, "spiffe://a"));
     }
 }

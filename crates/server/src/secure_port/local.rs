@@ -15,7 +15,7 @@ use views::Views;
 
 use crate::authentication::CallerAuthenticator;
 use crate::certificates::{CertificateMethods, KubernetesSigner, Signer};
-use crate::root_rotation::{IssuedCertificates, RootRotation, SharedRotation};
+use crate::root_rotation::{CertificateAges, IssuedCertificates, RootRotation, SharedRotation};
 use crate::settings::{IdentitySettings, NO_STATE};
 use crate::workload_secrets::WorkloadSecrets;
 
@@ -133,6 +133,11 @@ impl LocalCaPort {
     pub(crate) fn roots(&self) -> impl Fn() -> String + Clone + Send + Sync + 'static {
         let (certificates, signer) = (self.certificates.clone(), self.signer.clone());
         move || trusted(&certificates.authority(), signer.as_deref()).iter().map(Certificate::pem).collect()
+    }
+
+    /// `None`: another signer signs for workloads.
+    pub(crate) fn certificate_ages(&self) -> Option<Arc<CertificateAges>> {
+        self.signer.is_none().then(|| self.issued.ages.clone())
     }
 
     /// The type of the key that signs for workloads, at the time of the call. `None`: another signer does.

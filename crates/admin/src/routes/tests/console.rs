@@ -44,7 +44,8 @@ async fn assets_with_their_hash_are_kept_for_ever() {
 
 #[tokio::test]
 async fn data_needs_what_the_debug_pages_need() {
-    let data = ["session", "live?topics=proxies", "objects", "proxy?proxyID=a.b", "weight", "push?id=1"];
+    let data =
+        ["session", "live?topics=proxies", "objects", "proxy?proxyID=a.b", "weight", "push?id=1", "certificates"];
     for name in data {
         let uri = format!("/console/api/{name}");
         assert_eq!(status(ELSEWHERE, &uri, &[]).await, 403, "{name}");
@@ -54,6 +55,7 @@ async fn data_needs_what_the_debug_pages_need() {
     let session = ask(HERE, "/console/api/session", &[("sec-fetch-site", "same-origin")]).await;
     assert_eq!(session.status(), StatusCode::OK);
     assert_eq!(session.headers()["cache-control"], "no-store");
+    assert!(session.headers()["server-timing"].to_str().unwrap().starts_with("page;dur="));
 }
 
 #[tokio::test]
@@ -69,9 +71,13 @@ async fn an_event_stream_begins_at_once() {
 async fn a_tenant_is_not_shown_what_names_objects_of_others() {
     let control = control(Some(Arc::new(TokenIsNamespace)), AdminAuthorizer::off());
     let state = Arc::new(AdminState { access_control: control.into(), ..idle(true) });
-    for (name, expected) in
-        [("weight", 403), ("push?id=1", 403), ("live?topics=overview", 403), ("live?topics=proxies", 200)]
-    {
+    for (name, expected) in [
+        ("weight", 403),
+        ("push?id=1", 403),
+        ("certificates", 403),
+        ("live?topics=overview", 403),
+        ("live?topics=proxies", 200),
+    ] {
         let router = monitoring(state.clone()).layer(Extension(Peer(ELSEWHERE))).layer(Extension(LOCAL));
         let request = Request::get(format!("/console/api/{name}")).header("authorization", "Bearer shop");
         let request = request.body(Body::empty()).unwrap();
