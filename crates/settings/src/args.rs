@@ -42,7 +42,8 @@ Exit codes:
   0  done
   1  ran, and found something wrong (`check`, `values`: an error, or with --strict a warning; `doctor`: as --fail-on says;
      `replicas`: one that differs or is silent; `inject`: a pod that is refused; `check-inject`: a pod that is not injected, or
-     whose injection is at fault; `plan`: an object that is invalid, or with --check any change;
+     whose injection is at fault; `plan`: an object that is invalid, with --check any change, or
+     with --envoy a predicted rejection;
      `wait`: a proxy has not acknowledged the object; `explain`: a proxy rejects something, or the object has an error;
      `nacks`: a rejection; `diff`: with --check any difference)
   2  could not run: wrong arguments, unreadable folder, port in use, server not reached
