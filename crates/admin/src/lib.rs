@@ -27,6 +27,7 @@ mod pushes;
 mod registry;
 mod resource_history;
 mod routes;
+pub mod scope;
 mod settings;
 mod state;
 mod watches;

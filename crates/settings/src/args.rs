@@ -19,7 +19,8 @@ use std::ffi::OsString;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 pub use ask::{
-    CaCommand, CaRotateArgs, DoctorArgs, FailOn, ProxiesArgs, PushesArgs, RequestArgs, RequestMethod, ServerArgs,
+    CaCommand, CaRotateArgs, DoctorArgs, FailOn, ProxiesArgs, PushesArgs, RequestArgs, RequestMethod, ScopeCommand,
+    ScopeSuggestArgs, ServerArgs,
 };
 pub use demo::DemoArgs;
 pub use env::{
@@ -146,6 +147,9 @@ pub enum Command {
     /// Find what slows a mesh down, and what to do about it
     #[command(after_help = EXIT_CODES)]
     Doctor(DoctorArgs),
+    /// Find out what namespaces need to know of each other
+    #[command(subcommand)]
+    Scope(ScopeCommand),
     /// Create tokens of service accounts, for proxies without a Kubernetes API server
     #[command(subcommand)]
     Token(TokenCommand),

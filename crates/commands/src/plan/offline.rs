@@ -14,7 +14,7 @@ use views::Views;
 use xds::Membership;
 
 use super::super::{folder, input};
-use settings::args::{Env, InputArgs, MeshArgs, PlanArgs};
+use settings::args::{Env, InputArgs, PlanArgs};
 use settings::mesh_settings;
 
 /// Which filters the proxies have.
@@ -37,14 +37,7 @@ impl OfflinePlan {
         env: &Env,
         build: EnvoyBuild,
     ) -> Result<OfflinePlan> {
-        let MeshArgs { mesh_config, domain, cluster_id, derive_endpoints } = &args.mesh;
-        let mesh = MeshArgs {
-            mesh_config: mesh_config.clone(),
-            domain: domain.clone(),
-            cluster_id: cluster_id.clone(),
-            derive_endpoints: *derive_endpoints,
-        };
-        let settings = mesh_settings(mesh, &env.mesh);
+        let settings = mesh_settings(args.mesh.clone(), &env.mesh);
         let input = InputArgs { path: Some(path), kubeconfig: None, max_file_size: None };
         let loaded = input::read(input, &settings)?;
         let snapshot = loaded.snapshot();
