@@ -1,6 +1,6 @@
 //! The debug pages by name. They only read; endpoints that change the server are in `actions`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime};
 
 use axum::http::{Method, StatusCode};
@@ -14,6 +14,7 @@ use crate::access::Access;
 use crate::actions::Action;
 use crate::config_dump::{self, Endpoints};
 use crate::page::Page;
+use crate::scope::observed_use::{HostUse, ObservedCalls};
 use crate::state::AdminState;
 use crate::{
     connections, envoy_filters, explain, explain_request, memory, pushes, registry, resource_history, watches,
@@ -27,7 +28,7 @@ pub(crate) struct PageRequest<'a> {
 }
 
 /// The name and content of each page.
-pub(crate) const PAGES: [(&str, &str); 48] = [
+pub(crate) const PAGES: [(&str, &str); 49] = [
     ("adsz", "connected proxies and what each watches"),
     ("ambientz", "workloads, services and policies of ambient mode, which this version does not have"),
     ("authorizationz", "authorization policies by namespace"),
@@ -99,6 +100,10 @@ pub(crate) const PAGES: [(&str, &str); 48] = [
     ),
     ("resourcesz", "kinds of objects that are read"),
     ("samples", "metrics of the last 15 minutes for `meltemi doctor`"),
+    (
+        "scope",
+        "a Sidecar for each namespace that has none; POST observed calls, ?namespace=, for `meltemi scope suggest`",
+    ),
     ("sidecarz", "what one proxy's Sidecar imports; ?proxyID="),
     ("syncz", "nonces sent to and acknowledged by each proxy; ?namespace="),
     ("telemetryz", "Telemetry objects by namespace"),
@@ -171,6 +176,7 @@ fn read(state: &AdminState, request: &PageRequest<'_>) -> Page {
             })
         }
         "object_acks" => object_acks(state, request, pretty),
+        "scope" => Page::text(StatusCode::METHOD_NOT_ALLOWED, "POST observed calls as JSON, or {}\n"),
         "plan" => {
             Page::text(StatusCode::METHOD_NOT_ALLOWED, "POST objects as YAML or JSON to see what they would change\n")
         }
@@ -239,12 +245,11 @@ fn injection(state: &AdminState) -> Value {
 }
 
 fn facts(state: &AdminState, request: &PageRequest<'_>, pretty: bool) -> Page {
-    let mut observed = BTreeMap::<String, BTreeSet<String>>::new();
+    let mut observed = ObservedCalls::new();
     let pairs = request.parameters.get("use").map(String::as_str).unwrap_or_default().split(',');
     for (namespace, host) in pairs.filter_map(|pair| pair.split_once('/')) {
         let hosts = observed.entry(namespace.to_owned()).or_default();
-        // `NAMESPACE/`: observed, without calls to others.
-        hosts.extend((!host.is_empty()).then(|| host.to_owned()));
+        hosts.insert(host.to_owned(), HostUse::default());
     }
     let namespace = request.parameters.get("namespace").map(String::as_str);
     match state.facts(&observed, namespace) {

@@ -6,7 +6,5 @@ pub mod checks;
 pub(crate) mod collect;
 pub mod facts;
 pub mod history;
-pub mod observed;
 pub mod report;
 pub mod sample;
-mod scoping;

@@ -27,6 +27,7 @@ mod pushes;
 mod registry;
 mod resource_history;
 mod routes;
+pub mod scope;
 mod settings;
 mod state;
 mod watches;
@@ -39,8 +40,8 @@ pub use log_levels::LogLevels;
 pub use log_scopes::{LogScopes, router as log_scope_routes};
 pub use metrics::{Exporter, ExporterSettings};
 pub use plan::{
-    ChangeKind, FieldChange, GroupReport, Note, PlanDetail, PlanReport, PlannedObject, PlannedWorkload, RequestChange,
-    RequestEffect, ResourceChange,
+    ChangeKind, FieldChange, GroupReport, Note, PlanDetail, PlanReport, PlannedConfiguration, PlannedObject,
+    PlannedResource, PlannedWorkload, RequestChange, RequestEffect, ResourceChange,
 };
 pub use proxy_status::{ProxyStatus, SyncState, TypeStatus};
 pub use pushes::PushStatus;

@@ -1,6 +1,7 @@
 //! A plan as `/debug/plan` and `meltemi plan` show it: which proxies change, what changes for them field by field, and which requests are
 //! answered differently. It is computed in `server::Planner`.
 
+mod configuration;
 mod difference;
 pub(crate) mod page;
 mod requests;
@@ -18,6 +19,7 @@ use views::{Plan, PlannedChange, PlannedGroup};
 use xds::{Resource, TypeUrl, Variant};
 
 use crate::config_dump;
+pub use configuration::{PlannedConfiguration, PlannedResource};
 pub use difference::FieldChange;
 pub(crate) use difference::field_changes;
 pub use requests::{RequestChange, RequestEffect};

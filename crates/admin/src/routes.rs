@@ -20,6 +20,7 @@ use crate::console;
 use crate::http::{Local, Peer};
 use crate::page::Page;
 use crate::plan;
+use crate::scope;
 use crate::state::AdminState;
 
 type Shared = State<Arc<AdminState>>;
@@ -58,6 +59,7 @@ fn debug_pages() -> Router<Arc<AdminState>> {
         .route("/debug", any(debug_index))
         .route("/debug/", any(debug_index))
         .route("/debug/plan", post(plan_page).fallback(plan_usage))
+        .route("/debug/scope", post(scope_page).fallback(scope_usage))
         .route("/debug/{*name}", any(debug_page))
 }
 
@@ -81,6 +83,33 @@ async fn plan_usage(
     parameters: Parameters,
 ) -> Page {
     debug_page(state, peer, method, headers, (local, uri), Path("plan".to_owned()), parameters).await
+}
+
+async fn scope_usage(
+    state: Shared,
+    peer: Extension<Peer>,
+    method: Method,
+    headers: HeaderMap,
+    (local, uri): (Extension<Local>, Uri),
+    parameters: Parameters,
+) -> Page {
+    debug_page(state, peer, method, headers, (local, uri), Path("scope".to_owned()), parameters).await
+}
+
+/// As a plan, it puts nothing in force.
+async fn scope_page(
+    State(state): Shared,
+    Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
+    uri: Uri,
+    Query(parameters): Parameters,
+    connection: Extension<Arc<HttpConnection>>,
+    body: Body,
+) -> Page {
+    match state.access(peer, &uri, &headers).await {
+        Ok(access) => scope::page::answer(state, access, parameters, connection, body).await,
+        Err(rejection) => rejection,
+    }
 }
 
 /// A plan puts nothing in force: whoever may read debug pages may ask for one.

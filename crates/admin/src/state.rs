@@ -19,12 +19,12 @@ use crate::debug_pages::{self, PageRequest};
 use crate::doctor::collect;
 use crate::doctor::facts::{EffectiveSettings, Facts};
 use crate::doctor::history::{self, SampleHistory};
-use crate::doctor::observed::ObservedCalls;
 use crate::hosts::OwnHosts;
 use crate::http::Peer;
 use crate::metrics::Exporter;
 use crate::page::Page;
 use crate::registry::MeshState;
+use crate::scope::observed_use::ObservedCalls;
 use crate::settings::AdminSettings;
 
 pub struct AdminState {

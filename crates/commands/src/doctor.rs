@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use admin::doctor::checks::{self, CheckOutcome, DoctorCheck};
 use admin::doctor::facts::Facts;
 use admin::doctor::history::SamplePage;
-use admin::doctor::observed::{self, ObservedCalls};
 use admin::doctor::report;
 use admin::doctor::sample::{MetricsSample, Observation};
+use admin::scope::observed_use;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::client::{self, PageClient};
+use super::client;
 use super::replica_pages::{OfReplica, ReplicaPages};
 use super::{CommandOutcome, print, prometheus};
 use settings::args::{DoctorArgs, FailOn, Listing};
@@ -19,6 +19,9 @@ use settings::go_duration;
 
 /// How long a server is observed that has just started, and has kept nothing.
 const AT_LEAST: Duration = Duration::from_secs(5);
+
+/// Calls of this time count for Sidecars.
+const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// What was found, and of which time the metrics are.
 struct Findings {
@@ -83,8 +86,8 @@ async fn judge(args: &DoctorArgs, during: Option<Duration>, since: Option<Durati
     if let Some(url) = &args.prometheus
         && let Some(own) = all_facts.first().filter(|own| !own.unscoped.is_empty())
     {
-        let calls = observed_calls(url).await?;
-        all_facts = facts(&pages, args, &observed::parameter(own, &calls)).await?;
+        let calls = prometheus::observed_calls(url, DAY).await?;
+        all_facts = facts(&pages, args, &observed_use::parameter(own, &calls)).await?;
     }
     let merged = Facts::merged(&all_facts);
     let first = observations.first().map(|(_, seen)| (seen.length(), seen.intervals()));
@@ -138,11 +141,4 @@ async fn facts(pages: &ReplicaPages<'_>, args: &DoctorArgs, observed: &str) -> R
     let namespace = args.namespace.as_ref().map(|name| format!("&namespace={name}")).unwrap_or_default();
     let found = pages.read(&format!("/debug/facts?use={observed}{namespace}"), "facts about a mesh").await?;
     Ok(found.into_iter().map(|it| it.value).collect())
-}
-
-/// The calls of the last day.
-async fn observed_calls(prometheus: &str) -> Result<ObservedCalls> {
-    let path = format!("/api/v1/query?query={}", observed::QUERY);
-    let response: Value = PageClient::foreign(prometheus).page(&path, "an answer of Prometheus").await?;
-    observed::read_calls(&response).with_context(|| format!("{prometheus} answered {response}"))
 }

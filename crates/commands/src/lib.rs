@@ -27,7 +27,7 @@ mod replica_pages;
 pub mod replicas;
 pub mod request;
 pub mod root_rotation;
-
+pub mod scope;
 pub mod service_entries;
 pub mod token;
 pub mod values;

@@ -1,13 +1,15 @@
-//! The metrics of control planes as a Prometheus has them, as an observation for `meltemi doctor`.
+//! What a Prometheus has: the metrics of control planes, as an observation for `meltemi doctor`, and the calls between namespaces.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use admin::doctor::history::SAMPLED;
 use admin::doctor::sample::{MetricsSample, Observation};
+use admin::scope::observed_use::{self, ObservedCalls};
 use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::client::PageClient;
+use super::explain::encoded;
 
 /// The intervals that a time is divided into.
 const INTERVALS: u32 = 12;
@@ -29,6 +31,17 @@ pub(crate) async fn observation(url: &str, since: Duration) -> Result<Observatio
     }
     anyhow::ensure!(pages.len() > 1, "{url} has no metrics of a control plane in the last {since:?}");
     Ok(Observation::new(pages))
+}
+
+/// Of this time until now.
+pub(crate) async fn observed_calls(url: &str, window: Duration) -> Result<ObservedCalls> {
+    let mut calls = ObservedCalls::new();
+    for query in observed_use::queries(window) {
+        let path = format!("/api/v1/query?query={}", encoded(&query));
+        let answer: Value = PageClient::foreign(url).page(&path, "an answer of Prometheus").await?;
+        observed_use::add_calls(&mut calls, &answer).with_context(|| format!("{url} answered {answer}"))?;
+    }
+    Ok(calls)
 }
 
 /// URL-encoded.

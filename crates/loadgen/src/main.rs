@@ -38,7 +38,7 @@ enum Command {
     /// Attack a server on this machine, each attack at its fixed rate; prints what came of it, one JSON line for each
     Attack(loadgen::attack::AttackPlan),
     /// Connect simulated proxies to an ADS server. Commands on stdin, results (JSON lines) on stdout:
-    /// mark NAME AUDIENCE | connect | reconnect | replace SHARE | behaviour STALLED SILENT | settle WAIT_MS QUIET_MS LIMIT_MS
+    /// mark NAME AUDIENCE | connect | reconnect | replace SHARE | behaviour STALLED SILENT SLOW | reject SHARE | settle WAIT_MS QUIET_MS LIMIT_MS
     Swarm {
         /// ADS address, on this machine only
         #[arg(long, value_name = "IP:PORT")]

@@ -17,7 +17,9 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio_rustls::TlsConnector;
 use wire::envoy::service::discovery::v3::DeltaDiscoveryRequest;
+use wire::google::rpc::Status;
 
+use crate::resource_type::ResourceType;
 use crate::round::{Behaviour, Round, next_round};
 use crate::scan::{Response, ResponseScanner};
 use crate::swarm::SwarmState;
@@ -148,6 +150,9 @@ impl Proxy {
     fn respond(&mut self, requests: &mut SendStream<Bytes>, response: &Response) -> Result<(), String> {
         self.shared.tally.received(self.index, response);
         let Some(kind) = response.kind else { return Ok(()) };
+        if kind == ResourceType::Listener && self.shared.rejects_listeners(self.index) {
+            return self.reject(requests, kind, response);
+        }
         if matches!(self.behaviour, Behaviour::Normal | Behaviour::Slow) {
             let nonce = response.nonce.clone();
             let ack =
@@ -156,6 +161,20 @@ impl Proxy {
         }
         let update = self.state.apply(&self.shared.names.lock().expect("no panic while it is held"), kind, response);
         update.map_or(Ok(()), |request| send(requests, &[], &request))
+    }
+
+    /// In Envoy's words. Nothing of the response is kept.
+    fn reject(&self, requests: &mut SendStream<Bytes>, kind: ResourceType, response: &Response) -> Result<(), String> {
+        let names = self.shared.names.lock().expect("no panic while it is held");
+        let listeners: Vec<&str> = response.resources.iter().map(|it| names.text(it.name)).collect();
+        let message = format!("Error adding/updating listener(s) {}: rejected on request\n", listeners.join(", "));
+        let nack = DeltaDiscoveryRequest {
+            type_url: kind.url().to_owned(),
+            response_nonce: response.nonce.clone(),
+            error_detail: Some(Status { code: 13, message, ..Default::default() }),
+            ..Default::default()
+        };
+        send(requests, &[], &nack)
     }
 
     fn backoff(&self, failures: u32) -> Duration {

@@ -91,7 +91,7 @@ pub(crate) async fn next_round(
 
 /// A number below 100, each once among a hundred neighbours; each hundred in another order, because proxies of one namespace may be hundreds
 /// apart.
-fn spread(index: usize) -> usize {
+pub(crate) fn spread(index: usize) -> usize {
     (index * 37 + index / 100 * 11) % 100
 }
 

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use tokio::time::Instant;
 use crate::certificate;
 use crate::names::NameTable;
 use crate::proxy::Proxy;
-use crate::round::{Behaviour, BehaviourShares, Instruction, Round};
+use crate::round::{Behaviour, BehaviourShares, Instruction, Round, spread};
 use crate::tally::{Audience, Tally};
 use crate::xds_state::XdsState;
 
@@ -35,6 +36,14 @@ pub(crate) struct SwarmState {
     pub(crate) tally: Tally,
     pub(crate) names: Mutex<NameTable>,
     pub(crate) dials: Semaphore,
+    /// Of a hundred proxies, how many reject listeners.
+    rejecting: AtomicUsize,
+}
+
+impl SwarmState {
+    pub(crate) fn rejects_listeners(&self, index: usize) -> bool {
+        spread(index) < self.rejecting.load(Ordering::Relaxed)
+    }
 }
 
 pub struct Swarm {
@@ -53,6 +62,7 @@ impl Swarm {
             tally: Tally::new(namespaces),
             names: Mutex::default(),
             dials: Semaphore::new(DIALS),
+            rejecting: AtomicUsize::new(0),
         });
         let connectors = options.authority.as_ref().map(|folder| certificate::connectors(folder, nodes)).transpose()?;
         let shares = BehaviourShares { stalled: options.stalled, silent: options.silent, slow: 0 };
@@ -78,6 +88,7 @@ impl Swarm {
     /// - `connect`, `reconnect`: all proxies connect at once, without or with initial resource versions.
     /// - `replace SHARE`: so many of a hundred proxies end and are replaced by new ones without state.
     /// - `behaviour STALLED SILENT SLOW`: so many of a hundred never read, never acknowledge, or read slowly, from now on.
+    /// - `reject SHARE`: so many of a hundred reject every response with listeners, from now on.
     /// - `settle WAIT_MS QUIET_MS LIMIT_MS`: waits until all streams are open, every expected proxy has received a push (for `WAIT_MS` at most)
     ///   and nothing was received for `QUIET_MS`, and returns the summary of the phase.
     pub async fn execute(&mut self, line: &str) -> Result<Value> {
@@ -97,13 +108,17 @@ impl Swarm {
                     BehaviourShares { stalled: number(stalled)?, silent: number(silent)?, slow: number(slow)? };
                 Ok(self.instruct(Instruction::ChangeBehaviour))
             }
+            ["reject", share] => {
+                self.shared.rejecting.store(number(share)?, Ordering::Relaxed);
+                Ok(json!({ "rejecting": number(share)? }))
+            }
             ["settle", wait, quiet, limit] => {
                 let read = |text: &str| number(text).map(|ms| Duration::from_millis(ms as u64));
                 Ok(self.settle(read(wait)?, read(quiet)?, read(limit)?).await)
             }
             _ => bail!(
                 "unknown command {line:?}; mark NAME AUDIENCE, connect, reconnect, replace SHARE, behaviour STALLED SILENT SLOW, \
-                 settle WAIT_MS QUIET_MS LIMIT_MS"
+                 reject SHARE, settle WAIT_MS QUIET_MS LIMIT_MS"
             ),
         }
     }

@@ -63,6 +63,7 @@ fn run(args: Args) -> Result<CommandOutcome> {
         Command::Blame(args) => commands::history::blame::run(&args),
         Command::Replicas(args) => commands::replicas::run(&args),
         Command::Request(args) => commands::request::run(&args),
+        Command::Scope(command) => commands::scope::run(command, &env),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Pushes(args) => commands::pushes::run(&args),
         Command::Token(TokenCommand::Create(args)) => commands::token::create(&args, &env),

@@ -19,7 +19,8 @@ use std::ffi::OsString;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 pub use ask::{
-    CaCommand, CaRotateArgs, DoctorArgs, FailOn, ProxiesArgs, PushesArgs, RequestArgs, RequestMethod, ServerArgs,
+    CaCommand, CaRotateArgs, DoctorArgs, FailOn, ProxiesArgs, PushesArgs, RequestArgs, RequestMethod, ScopeCommand,
+    ScopeSuggestArgs, ServerArgs,
 };
 pub use demo::DemoArgs;
 pub use env::{
@@ -42,7 +43,8 @@ Exit codes:
   0  done
   1  ran, and found something wrong (`check`, `values`: an error, or with --strict a warning; `doctor`: as --fail-on says;
      `replicas`: one that differs or is silent; `inject`: a pod that is refused; `check-inject`: a pod that is not injected, or
-     whose injection is at fault; `plan`: an object that is invalid, or with --check any change;
+     whose injection is at fault; `plan`: an object that is invalid, with --check any change, or
+     with --envoy a predicted rejection;
      `wait`: a proxy has not acknowledged the object; `explain`: a proxy rejects something, or the object has an error;
      `nacks`: a rejection; `diff`: with --check any difference)
   2  could not run: wrong arguments, unreadable folder, port in use, server not reached
@@ -145,6 +147,9 @@ pub enum Command {
     /// Find what slows a mesh down, and what to do about it
     #[command(after_help = EXIT_CODES)]
     Doctor(DoctorArgs),
+    /// Find out what namespaces need to know of each other
+    #[command(subcommand)]
+    Scope(ScopeCommand),
     /// Create tokens of service accounts, for proxies without a Kubernetes API server
     #[command(subcommand)]
     Token(TokenCommand),

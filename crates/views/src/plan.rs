@@ -1,7 +1,7 @@
 //! What a change of objects would change for the connected proxies, computed beside the engine in force: nothing is published and nobody is
 //! notified. Secrets are left out, and so are resources that a proxy requests by a name of its own.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
 use model::{Mesh, Proxy};
@@ -21,7 +21,12 @@ pub struct Plan {
     /// The mesh in force.
     pub before: Arc<Mesh>,
     pub after: Arc<Mesh>,
+    /// Of each proxy that changes, its layers before and after. Proxies of a class share them.
+    layers: Vec<(Arc<Proxy>, Arc<PlannedLayers>)>,
 }
+
+/// Of a class, before and after.
+type PlannedLayers = [[Arc<Layer>; 3]; 2];
 
 /// Proxies with the same changes.
 pub struct PlannedGroup {
@@ -56,6 +61,12 @@ struct Parts {
     distinct: HashMap<Vec<ChangeKey>, Arc<[PlannedChange]>>,
 }
 
+/// What changes for a class. No parts: nothing.
+struct ClassChange {
+    parts: Vec<Arc<[PlannedChange]>>,
+    layers: Arc<PlannedLayers>,
+}
+
 /// Type, name, and the versions before and after.
 type ChangeKey = (TypeUrl, Arc<str>, [Option<Arc<str>>; 2]);
 
@@ -68,33 +79,54 @@ impl Plan {
             members(engine).map(|(ids, member)| (Arc::as_ptr(&member), ids)).collect();
         let mut parts = Parts::default();
         let mut groups: BTreeMap<Vec<*const [PlannedChange]>, PlannedGroup> = BTreeMap::new();
-        let mut of_classes: HashMap<[LayerIds; 2], Vec<Arc<[PlannedChange]>>> = HashMap::new();
+        let mut of_classes: HashMap<[LayerIds; 2], ClassChange> = HashMap::new();
+        let mut layers = Vec::new();
         for (ids, member) in members(&next) {
             let Some(from) = previous.get(&Arc::as_ptr(&member)) else { continue };
             let of_class = of_classes
                 .entry([*from, ids])
-                .or_insert_with(|| parts.of_class(engine.caches.layers(*from), next.caches.layers(ids)));
-            if of_class.is_empty() {
+                .or_insert_with(|| parts.of_class([engine.caches.layers(*from), next.caches.layers(ids)]));
+            if of_class.parts.is_empty() {
                 continue;
             }
-            let key = of_class.iter().map(Arc::as_ptr).collect();
-            let new_group = || PlannedGroup { proxies: Vec::new(), parts: of_class.clone() };
+            layers.push((member.proxy.clone(), of_class.layers.clone()));
+            let key = of_class.parts.iter().map(Arc::as_ptr).collect();
+            let new_group = || PlannedGroup { proxies: Vec::new(), parts: of_class.parts.clone() };
             groups.entry(key).or_insert_with(new_group).proxies.push(member.proxy.clone());
         }
         let proxies = members(engine).map(|(_, member)| member.proxy.clone()).collect();
-        Plan { proxies, groups: groups.into_values().collect(), before: mesh, after }
+        Plan { proxies, groups: groups.into_values().collect(), before: mesh, after, layers }
+    }
+
+    /// All resources of a proxy that changes, also those that stay, in the order of types and names.
+    pub fn configuration(&self, proxy: &str) -> Option<Vec<PlannedChange>> {
+        let (_, layers) = self.layers.iter().find(|(it, _)| &*it.id == proxy)?;
+        let [before, after] = layers.each_ref().map(resources);
+        let names: BTreeSet<_> = before.keys().chain(after.keys()).cloned().collect();
+        let both = |key: (TypeUrl, Arc<str>)| PlannedChange {
+            before: before.get(&key).cloned(),
+            after: after.get(&key).cloned(),
+            kind: key.0,
+            name: key.1,
+        };
+        Some(names.into_iter().map(both).collect())
     }
 }
 
+fn resources(layers: &[Arc<Layer>; 3]) -> BTreeMap<(TypeUrl, Arc<str>), Arc<Resource>> {
+    let tables = layers.iter().flat_map(|layer| layer.tables());
+    tables.flat_map(|(kind, table)| table.resources().map(move |it| ((kind, it.name.clone()), it.clone()))).collect()
+}
+
 impl Parts {
-    fn of_class(&mut self, before: [Arc<Layer>; 3], after: [Arc<Layer>; 3]) -> Vec<Arc<[PlannedChange]>> {
-        let pairs = before.into_iter().zip(after);
-        let parts: Vec<_> = pairs.map(|(before, after)| self.of_layer(&before, &after)).collect();
+    fn of_class(&mut self, layers: PlannedLayers) -> ClassChange {
+        let [before, after] = &layers;
+        let parts: Vec<_> = before.iter().zip(after).map(|(before, after)| self.of_layer(before, after)).collect();
         let parts = match joined_moves(&parts) {
             Some(joined) => vec![self.distinct(joined)],
             None => parts,
         };
-        parts.into_iter().filter(|part| !part.is_empty()).collect()
+        ClassChange { parts: parts.into_iter().filter(|part| !part.is_empty()).collect(), layers: layers.into() }
     }
 
     fn of_layer(&mut self, before: &Arc<Layer>, after: &Arc<Layer>) -> Arc<[PlannedChange]> {

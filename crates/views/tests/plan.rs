@@ -4,9 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use config::store::{Store, StoreOptions};
+use config::kind::Kind;
+use config::store::{Store, StoreOptions, Update};
 use model::Environment;
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 use prost::Message;
 use views::{Plan, Views};
 use wire::envoy::config::core::v3::Node;
@@ -92,6 +95,22 @@ fn holds(edits: &[Edit]) {
         }
         assert!(planned.is_empty(), "{:?}", planned.keys());
     }
+}
+
+/// Secrets are not planned.
+#[test]
+fn edits_are_of_every_kind() {
+    let (mut runner, strategy) = (TestRunner::deterministic(), edit());
+    let mut kinds = BTreeSet::new();
+    for _ in 0..5000 {
+        let edit = strategy.new_tree(&mut runner).expect("an edit").current();
+        kinds.extend(updates(&edit).iter().filter_map(|update| match update {
+            Update::Put(object) => Some(object.id().kind.name()),
+            _ => None,
+        }));
+    }
+    let missing: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| !kinds.contains(kind.name())).collect();
+    assert_eq!(missing, [Kind::Secret]);
 }
 
 proptest! {

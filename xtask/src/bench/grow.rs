@@ -85,8 +85,11 @@ pub(super) fn run(
     let mut steps = Vec::new();
     for (proxies, services) in sizes() {
         let size = Size { proxies, services, scoped: true, ..base.clone() };
-        let records =
-            Trial::run(tools, &Plan { size, scenarios: SCENARIOS, rounds, istiod, source, writes_status: false }, raw)?;
+        let records = Trial::run(
+            tools,
+            &Plan { size, scenarios: SCENARIOS, rounds, istiod, source, writes_status: false, environment: &[] },
+            raw,
+        )?;
         steps.push(Step { proxies, services, rows: rows(&records) });
     }
     let systems =

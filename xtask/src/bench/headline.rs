@@ -41,6 +41,7 @@ pub(super) fn run(tools: &Tools, size: &Size, rounds: usize, istiod: &[Istiod], 
         scenarios: &scenarios,
         rounds,
         istiod,
+        environment: &[],
         source: Source::ApiServer,
         writes_status: true,
     };

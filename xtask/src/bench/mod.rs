@@ -12,6 +12,7 @@ mod figure;
 mod grow;
 mod headline;
 mod injection;
+mod insight;
 mod memory;
 mod meter;
 mod objects;
@@ -73,6 +74,9 @@ pub(crate) struct Args {
     /// The table of the README instead: 1,000 scoped proxies over mutual TLS, default settings, istiod beside it on one API server
     #[arg(long, conflicts_with_all = ["grow", "scenarios", "memory", "injection", "source"])]
     headline: bool,
+    /// What history and holds cost instead: the same program with and without them, in turns
+    #[arg(long, conflicts_with_all = ["grow", "memory", "injection", "headline", "reference"])]
+    insight: bool,
     /// How cost grows instead: scoped meshes with 100, 1,000, 10,000 proxies, and with as many services
     #[arg(long)]
     grow: bool,
@@ -134,14 +138,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     } else if args.headline {
         let headline = headline::run(&tools, &args.size, args.rounds, &args.istiod, &mut raw)?;
         show(&dir, "headline", args.json, &headline.text(), &headline)?;
+    } else if args.insight {
+        let costs = insight::run(&tools, args, source, &mut raw)?;
+        show(&dir, "insight", args.json, &costs.text(), &costs)?;
     } else if args.grow {
         let growth = grow::run(&tools, &args.size, args.rounds, (istiod, source), &mut raw)?;
         growth.plot(&dir)?;
         show(&dir, "growth", args.json, &growth.text(), &growth)?;
     } else {
         let scenarios = if args.scenarios.is_empty() { Scenario::value_variants() } else { &args.scenarios };
-        let plan =
-            Plan { size: args.size.clone(), scenarios, rounds: args.rounds, istiod, source, writes_status: false };
+        let (size, rounds) = (args.size.clone(), args.rounds);
+        let plan = Plan { size, scenarios, rounds, istiod, source, writes_status: false, environment: &[] };
         let rows = figure::rows(&Trial::run(&tools, &plan, &mut raw)?);
         let report = Report { claims: claim::claims(&args.size, &rows), mesh: args.size.clone(), source, rows };
         show(&dir, "report", args.json, &report.text(), &report)?;

@@ -63,6 +63,9 @@ pub(super) enum Scenario {
     Reconnect,
     /// Five of a hundred proxies stop reading; then a timeout of the VirtualService that every proxy sees
     SlowConsumers,
+    /// One of a hundred proxies rejects its listeners, which an EnvoyFilter for the whole mesh has changed; then a timeout of the VirtualService that
+    /// every proxy sees
+    PoisonedFilter,
 }
 
 const ROLLOUT_PODS: usize = 50;
@@ -130,7 +133,9 @@ impl Scenario {
     /// Objects that are there only while it is measured, each in a file of its own.
     pub(super) fn guests(self, size: &Size) -> Vec<(String, Value)> {
         match self {
-            Scenario::EnvoyFilter => vec![(MESH_FILTER.to_owned(), filter("istio-system", "mesh"))],
+            Scenario::EnvoyFilter | Scenario::PoisonedFilter => {
+                vec![(MESH_FILTER.to_owned(), filter("istio-system", "mesh"))]
+            }
             Scenario::EnvoyFilterOfOne => {
                 let one = |index: usize| {
                     (format!("filter-{index}.yaml"), filter(&size.namespace(index), &format!("f-{index}")))
@@ -157,6 +162,11 @@ impl Scenario {
         }
     }
 
+    /// Changes what some proxies reject, before anything is measured.
+    pub(super) fn poison(objects: &mut Objects) -> Result<()> {
+        objects.edit(MESH_FILTER, "EnvoyFilter", set_script)
+    }
+
     /// Makes the change. Returns how long it took until its last write began, where that matters.
     pub(super) fn change(self, objects: &mut Objects) -> Result<Duration> {
         match self {
@@ -167,7 +177,7 @@ impl Scenario {
                 let ready = &mut slice["endpoints"][0]["conditions"]["ready"];
                 *ready = json!(*ready != json!(true));
             })?,
-            Scenario::VirtualService | Scenario::SlowConsumers => {
+            Scenario::VirtualService | Scenario::SlowConsumers | Scenario::PoisonedFilter => {
                 objects.edit(SHARED, "VirtualService", set_timeout)?;
             }
             Scenario::VirtualServiceOfOne => objects.edit(ONE, "VirtualService", set_timeout)?,

@@ -28,6 +28,8 @@ use crate::progress;
 const DEBOUNCED: Environment = &[("PILOT_ENABLE_EDS_DEBOUNCE", "true")];
 /// Of a hundred proxies in `Scenario::SlowConsumers`.
 const SLOW: usize = 5;
+/// Of a hundred proxies in `Scenario::PoisonedFilter`.
+const REJECTING: usize = 1;
 
 pub(super) struct Plan<'a> {
     pub(super) size: Size,
@@ -41,6 +43,8 @@ pub(super) struct Plan<'a> {
     /// Whether Meltemi writes the status of objects, its default. istiod writes none by default, and in a new cluster of a thousand objects it
     /// is two minutes of writes.
     pub(super) writes_status: bool,
+    /// Meltemi's settings.
+    pub(super) environment: Environment<'a>,
 }
 
 /// Where the mesh of a control plane is.
@@ -118,7 +122,7 @@ impl<'a> Trial<'a> {
             ConfigSource::Folder(_) => Vec::new(),
             ConfigSource::Cluster(cluster) => cluster.processes().to_vec(),
         };
-        let plane = self.plane(config_source, &[])?;
+        let plane = self.plane(config_source, self.plan.environment)?;
         let mut stage = self.stage(System::Meltemi, round, plane, objects)?;
         stage.companions.extend(&companions);
         self.scenarios(stage)?;
@@ -233,6 +237,9 @@ impl Stage<'_> {
         let guests = scenario.guests(size);
         self.invite(&guests, scenario)?;
         let record = self.measure(scenario, size);
+        if scenario == Scenario::PoisonedFilter {
+            self.swarm.say("reject 0")?;
+        }
         self.dismiss(&guests, scenario)?;
         self.plane.process.check()?;
         record.with_context(|| format!("{}, round {}, {}", self.system.name(), self.round, scenario.name()))
@@ -265,6 +272,12 @@ impl Stage<'_> {
         if scenario == Scenario::SlowConsumers {
             self.swarm.say("mark behaviour all")?;
             self.swarm.say(&format!("behaviour {SLOW} 0 0"))?;
+            self.swarm.settle(scenario.settle_limit())?;
+        }
+        if scenario == Scenario::PoisonedFilter {
+            self.swarm.say("mark poison all")?;
+            self.swarm.say(&format!("reject {REJECTING}"))?;
+            Scenario::poison(self.objects)?;
             self.swarm.settle(scenario.settle_limit())?;
         }
         let plane = self.plane.process.id();

@@ -11,10 +11,10 @@ use views::HoldInForce;
 use xds::{Connection, Variant};
 
 use super::facts::{DuplicateEntry, EffectiveSettings, Facts, IdleNamespace, LongEntry, Rejection, RepeatedPolicies};
-use super::observed::ObservedCalls;
-use super::scoping;
 use crate::metrics::{ObjectStats, has_sidecar};
 use crate::registry::placement_of;
+use crate::scope::observed_use::ObservedCalls;
+use crate::scope::{self, ScopeLimits};
 
 /// A ServiceEntry with more addresses should have a DNS name instead.
 const MANY_ADDRESSES: usize = 50;
@@ -49,7 +49,7 @@ pub(crate) fn facts(
         state_of_the_world: names(connections.iter().filter(|it| it.variant == Variant::Sotw)),
         zombies: zombies(objects, mesh, connections),
         rejections: rejections(connections, holds),
-        unscoped: scoping::unscoped(objects, mesh, connections, observed),
+        unscoped: scope::unscoped(objects, mesh, connections, observed, ScopeLimits::WARNED),
         broad_filters: broad_filters(objects),
         wildcard_entries: wildcard_entries(objects),
         long_entries: long_entries(objects),

@@ -1,5 +1,7 @@
 //! Facts about a mesh: the format of the page `/debug/facts`. They are collected in `collect`.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -89,6 +91,27 @@ pub struct UnscopedNamespace {
     pub after: ConfigSize,
     /// Ready to be applied.
     pub sidecar: String,
+    /// What it imports from other namespaces, beside that of the control plane.
+    pub hosts: Vec<ImportedHost>,
+    /// Called, and no service of the mesh.
+    pub unknown: Vec<String>,
+    /// Services that a proxy knows now and not then.
+    pub left_out: usize,
+}
+
+/// A host that a Sidecar imports, and why.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ImportedHost {
+    pub host: String,
+    pub namespace: String,
+    /// Objects of the importing namespace name it.
+    pub declared: bool,
+    /// It was called in the time that was asked for.
+    pub observed: bool,
+    pub calls: f64,
+    /// That call it.
+    pub workloads: BTreeSet<String>,
 }
 
 /// The size of the configuration of one proxy.

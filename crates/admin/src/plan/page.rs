@@ -11,7 +11,7 @@ use server::http_port::HttpConnection;
 use server::{PlanError, PlanOperation, PlanPermit, Planner};
 use tracing::error;
 
-use super::{PlanDetail, PlanReport};
+use super::{PlanDetail, PlanReport, PlannedConfiguration};
 use crate::access::Access;
 use crate::page::Page;
 
@@ -67,6 +67,12 @@ fn plan(
     let detail = if is_set("full") { PlanDetail::FULL } else { PlanDetail::SHORT };
     match planner.plan(permit, parsed, operation) {
         Ok(planned) => {
+            if let Some(proxy) = parameters.get("configuration") {
+                return match PlannedConfiguration::new(&planned, proxy, |namespace| access.sees(namespace)) {
+                    Some(configuration) => Page::json(parameters.contains_key("pretty"), &configuration),
+                    None => Page::text(StatusCode::NOT_FOUND, "this proxy is not connected, or does not change\n"),
+                };
+            }
             let report = PlanReport::new(&planned, |namespace| access.sees(namespace), detail);
             Page::json(parameters.contains_key("pretty"), &report)
         }

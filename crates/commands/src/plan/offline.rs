@@ -4,48 +4,71 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use admin::{PlanDetail, PlanReport};
+use admin::{PlanDetail, PlanReport, PlannedConfiguration};
 use anyhow::{Context, Result};
 use config::object::parse_documents;
 use config::store::Snapshot;
 use model::{Environment, Proxy};
-use server::{PlanOperation, Planner};
+use server::{PlanOperation, PlannedObjects, Planner};
 use views::Views;
 use xds::Membership;
 
 use super::super::{folder, input};
-use settings::args::{Env, InputArgs, MeshArgs, PlanArgs};
+use settings::args::{Env, InputArgs, PlanArgs};
 use settings::mesh_settings;
 
-pub(super) fn report(path: PathBuf, objects: &str, args: &PlanArgs, env: &Env) -> Result<PlanReport> {
-    let MeshArgs { mesh_config, domain, cluster_id, derive_endpoints } = &args.mesh;
-    let mesh = MeshArgs {
-        mesh_config: mesh_config.clone(),
-        domain: domain.clone(),
-        cluster_id: cluster_id.clone(),
-        derive_endpoints: *derive_endpoints,
-    };
-    let settings = mesh_settings(mesh, &env.mesh);
-    let input = InputArgs { path: Some(path), kubeconfig: None, max_file_size: None };
-    let loaded = input::read(input, &settings)?;
-    let snapshot = loaded.snapshot();
-    let views = Views::new(settings.environment());
-    views.refresh(&snapshot, Instant::now());
-    let _proxies = joined(&views, &snapshot, &settings.environment());
-    let planner = Planner::new(views, settings);
-    let permit = planner.permit().context("nothing else is planned here")?;
-    let operation = if args.delete { PlanOperation::Delete } else { PlanOperation::Apply };
-    let planned = planner.plan(&permit, parse_documents("", objects), operation)?;
-    let detail = if args.diff { PlanDetail::FULL } else { PlanDetail::SHORT };
-    Ok(PlanReport::new(&planned, |_| true, detail))
+/// Which filters the proxies have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum EnvoyBuild {
+    Istio,
+    /// Without Istio's filters, which are left out for it.
+    Stock,
+}
+
+pub(super) struct OfflinePlan {
+    planned: PlannedObjects,
+}
+
+impl OfflinePlan {
+    pub(super) fn new(
+        path: PathBuf,
+        objects: &str,
+        args: &PlanArgs,
+        env: &Env,
+        build: EnvoyBuild,
+    ) -> Result<OfflinePlan> {
+        let settings = mesh_settings(args.mesh.clone(), &env.mesh);
+        let input = InputArgs { path: Some(path), kubeconfig: None, max_file_size: None };
+        let loaded = input::read(input, &settings)?;
+        let snapshot = loaded.snapshot();
+        let views = Views::new(settings.environment());
+        views.refresh(&snapshot, Instant::now());
+        let _proxies = joined(&views, &snapshot, &settings.environment(), build);
+        let planner = Planner::new(views, settings);
+        let permit = planner.permit().context("nothing else is planned here")?;
+        let operation = if args.delete { PlanOperation::Delete } else { PlanOperation::Apply };
+        Ok(OfflinePlan { planned: planner.plan(&permit, parse_documents("", objects), operation)? })
+    }
+
+    pub(super) fn report(&self, detail: PlanDetail) -> PlanReport {
+        PlanReport::new(&self.planned, |_| true, detail)
+    }
+
+    pub(super) fn configuration(&self, proxy: &str) -> Option<PlannedConfiguration> {
+        PlannedConfiguration::new(&self.planned, proxy, |_| true)
+    }
 }
 
 /// The proxies of all Pods with an address.
-fn joined(views: &Arc<Views>, snapshot: &Snapshot, environment: &Environment) -> Vec<Membership> {
+fn joined(views: &Arc<Views>, snapshot: &Snapshot, environment: &Environment, build: EnvoyBuild) -> Vec<Membership> {
     let mut proxies = Vec::new();
     let mut without_proxy = 0;
     for pod in snapshot.pods.values() {
-        let node = Proxy::node_of_pod(pod, folder::proxy_kind(None, &pod.meta), environment);
+        let mut node = Proxy::node_of_pod(pod, folder::proxy_kind(None, &pod.meta), environment);
+        if build == EnvoyBuild::Stock {
+            // A list without Istio's filters; an empty one would say that nothing is known.
+            node.extensions = vec!["envoy.filters.http.router".to_owned()];
+        }
         match Proxy::new(&node).ok().and_then(|proxy| views.join_proxy(proxy).ok()) {
             Some(membership) => proxies.push(membership),
             None => without_proxy += 1,

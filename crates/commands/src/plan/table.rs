@@ -2,7 +2,10 @@
 
 use std::fmt::Write;
 
-use admin::{ChangeKind, FieldChange, GroupReport, Note, PlanReport, PlannedWorkload, RequestEffect, ResourceChange};
+use admin::{
+    ChangeKind, FieldChange, GroupReport, Note, PlanReport, PlannedObject, PlannedWorkload, RequestEffect,
+    ResourceChange,
+};
 use serde_json::Value;
 
 use super::super::counted;
@@ -16,8 +19,7 @@ const SHOWN: usize = 10;
 pub(super) fn text(report: &PlanReport, objects: &ObjectText, whole: bool) -> String {
     let mut out = String::new();
     for object in &report.objects {
-        let slash = if object.namespace.is_empty() { "" } else { "/" };
-        line(&mut out, &format!("{} {}{slash}{}: {}", object.kind, object.namespace, object.name, object.effect));
+        line(&mut out, &format!("{}: {}", object_name(object), object.effect));
     }
     for note in &report.notes {
         line(&mut out, &note_text(note, objects));
@@ -32,6 +34,12 @@ pub(super) fn text(report: &PlanReport, objects: &ObjectText, whole: bool) -> St
     line(&mut out, &format!("{affected} of {proxies} proxies in {namespaces} change; {sent} are sent"));
     report.groups.iter().for_each(|group| group_text(&mut out, group, whole));
     out
+}
+
+/// As provenance has it.
+pub(super) fn object_name(object: &PlannedObject) -> String {
+    let slash = if object.namespace.is_empty() { "" } else { "/" };
+    format!("{} {}{slash}{}", object.kind, object.namespace, object.name)
 }
 
 fn unchanged(proxies: usize) -> String {
@@ -95,7 +103,7 @@ fn more(all: usize, shown: usize, what: &str) -> Option<String> {
     (all > shown).then(|| format!("and {} more {what}", all - shown))
 }
 
-fn workload_text(it: &PlannedWorkload) -> String {
+pub(super) fn workload_text(it: &PlannedWorkload) -> String {
     let PlannedWorkload { namespace, workload, kind, proxies, .. } = it;
     let noun = match (kind.as_str(), proxies) {
         ("router", 1) => "gateway",

@@ -258,6 +258,35 @@ fn env_values_override_the_chart() {
 }
 
 #[test]
+fn the_history_has_its_limits_and_a_volume() {
+    let file = folder(&[("values.yaml", "history: {bytes: 67108864, dirBytes: '1073741824'}")]);
+    let pod = |set: &str, values: &[&Path]| {
+        let objects = rendered(values, &["--set", set])?;
+        Some(find(&objects, "Deployment", "istiod")["spec"]["template"]["spec"].clone())
+    };
+    let env = |pod: &Value| -> BTreeMap<String, String> {
+        let named = array(&pod["containers"][0]["env"]).iter().filter_map(|it| {
+            let name = it["name"].as_str().filter(|name| name.starts_with("MELTEMI_HISTORY_"))?;
+            Some((name.to_owned(), it["value"].as_str()?.to_owned()))
+        });
+        named.collect()
+    };
+    let Some(plain) = pod("traceSampling=1", &[]) else { return };
+    assert_eq!(env(&plain), BTreeMap::new());
+    let set = "history.age=72h,history.volume.emptyDir.sizeLimit=2Gi";
+    let kept = pod(set, &[&file.path().join("values.yaml")]).expect("helm is there");
+    let expected =
+        [("AGE", "72h"), ("BYTES", "67108864"), ("DIR", "/var/lib/meltemi/history"), ("DIR_BYTES", "1073741824")];
+    let expected = expected.map(|(name, value)| (format!("MELTEMI_HISTORY_{name}"), value.to_owned()));
+    assert_eq!(env(&kept), expected.into());
+    let mount = json!({ "name": "history", "mountPath": "/var/lib/meltemi" });
+    assert!(array(&kept["containers"][0]["volumeMounts"]).contains(&mount), "{kept:#}");
+    let volume = json!({ "name": "history", "emptyDir": { "sizeLimit": "2Gi" } });
+    assert!(array(&kept["volumes"]).contains(&volume), "{kept:#}");
+    assert_eq!(env(&pod("history.bytes=0", &[]).expect("helm")), [("MELTEMI_HISTORY_BYTES".into(), "0".into())].into());
+}
+
+#[test]
 fn an_external_authority_is_named_by_a_value() {
     let address = "cert-manager-istio-csr.cert-manager.svc:443";
     let set = format!("externalCa.address={address},externalCa.tlsSecret=made");
@@ -345,6 +374,7 @@ fn a_value_of_the_wrong_type_is_rejected_by_name() {
         ("revision=Canary", "revision"),
         ("env.A.b=c", "env"),
         ("image=pilot", "image"),
+        ("history.age=soon", "history"),
     ] {
         let chart = chart();
         let Some(out) = helm(&["template", "istiod", as_text(&chart), "--set", set], &[]) else { return };

@@ -17,6 +17,7 @@ mod injection;
 mod insight;
 mod keys;
 mod plan;
+mod plan_validation;
 mod quarantine;
 mod render;
 mod rights;

@@ -202,6 +202,64 @@ async fn active(envoy: &Envoy) -> anyhow::Result<String> {
     Ok(dump.to_string())
 }
 
+/// A route that only proxies with a higher limit of regular expressions than Envoy's own take.
+const REGEX: &str = "{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {name: supplier, namespace: shop}, spec: \
+     {hosts: [supplier.example.com], http: [{match: [{uri: {regex: '/[a-z]{900}REST'}}], route: [{destination: {host: supplier.example.com}}]}]}}";
+
+/// A stock Envoy of this version; `limit`: what it takes of regular expressions.
+fn of_version(desk: &Desk, server: &Server, version: &str, limit: u32) -> Envoy {
+    let proxy = CaseProxy::new(&json!({
+        "name": format!("stock-{version}"), "namespace": "shop", "ip": "127.0.10.3", "labels": { "app": "stock", "version": "v1" },
+        "metadata": { "INTERCEPTION_MODE": "NONE", "ISTIO_VERSION": version },
+    }));
+    let ads = ServerAddress::Tcp(server.port("--grpcAddr").parse().expect("an address"));
+    let bootstrap = Bootstrap { proxy: &proxy.expect("a node"), ads, sds: desk.file("sds") };
+    let layer = json!({ "name": "limits", "static_layer": { "re2.max_program_size.error_level": limit } });
+    let more = json!({ "layered_runtime": { "layers": [layer] } });
+    let script = format!("exec \"$0\" \"$@\" --config-yaml '{more}'");
+    Envoy::start(&environment::envoy().expect("it was found"), &["sh", "-c", &script], &bootstrap)
+        .expect("Envoy starts")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn envoys_of_the_version_that_refuses_go_on_beside_those_that_accept() {
+    if environment::envoy().is_none() {
+        return skip("rejections by a live Envoy: no Envoy (`cargo xtask setup`, or set MELTEMI_ENVOY)");
+    }
+    let desk = Desk::new();
+    let _secrets = secrets(&desk);
+    let (server, _) = serve(&desk);
+    let (mut old, mut new) = (of_version(&desk, &server, "1.31.0", 100), of_version(&desk, &server, "1.32.0", 30_000));
+    for envoy in [&mut old, &mut new] {
+        envoy.wait_live().await.expect("it is live");
+    }
+    put(desk.mesh(), "regex.yaml", REGEX);
+    until_has(&new, "{900}REST", true).await;
+    until_nacks(&server, |shown| {
+        shown.contains("from all of its class with version 1.31.0: 7083; sent instead: the last good version")
+            && shown.contains("VirtualService shop/supplier")
+            && shown.contains("spec.http[0].match[0].uri")
+            && !shown.contains("with version 1.32.0")
+    })
+    .await;
+    let (mut later_old, mut later_new) =
+        (of_version(&desk, &server, "1.31.0", 100), of_version(&desk, &server, "1.32.0", 30_000));
+    for envoy in [&mut later_old, &mut later_new] {
+        envoy.wait_live().await.expect("the later one is live");
+    }
+    slower(&desk, 19);
+    for (envoy, accepts) in [(&old, false), (&later_old, false), (&new, true), (&later_new, true)] {
+        until_has(envoy, "19s", true).await;
+        until_has(envoy, "\"dynamic_route_configs\"", true).await;
+        until_has(envoy, "{900}REST", accepts).await;
+    }
+    put(desk.mesh(), "regex.yaml", &REGEX.replace("{900}", "{9}"));
+    for envoy in [&old, &later_old, &new, &later_new] {
+        until_has(envoy, "{9}REST", true).await;
+    }
+    until_nacks(&server, |shown| shown.contains("no proxy rejects anything")).await;
+}
+
 /// A change of a cluster that every proxy of stock has.
 fn slower(desk: &Desk, seconds: u8) {
     let rule = format!(

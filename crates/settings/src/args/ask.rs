@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
 
-use super::{EXIT_CODES, Listing};
+use super::{EXIT_CODES, Listing, MeshArgs};
 
 #[derive(Debug, Subcommand)]
 pub enum CaCommand {
@@ -102,7 +102,7 @@ pub struct DoctorArgs {
     /// Observe the metrics from now for this long [default: the last 15 minutes, as the server keeps them]
     #[arg(long = "for", value_name = "DURATION")]
     pub during: Option<String>,
-    /// A Prometheus: Sidecars are generated from the calls of the last day (istio_requests_total) [default: from the objects]
+    /// A Prometheus: Sidecars also import what was called in the last day [default: only what objects name]
     #[arg(long, value_name = "URL")]
     pub prometheus: Option<String>,
     /// Judge by the metrics of this time, as Prometheus has them
@@ -114,6 +114,36 @@ pub struct DoctorArgs {
     /// Output
     #[arg(short, long, value_enum, default_value = "text")]
     pub output: Listing,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ScopeCommand {
+    /// Print a Sidecar for each namespace that has none, with the measured saving and what would be missed; nothing is applied
+    #[command(after_help = EXIT_CODES)]
+    Suggest(ScopeSuggestArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub struct ScopeSuggestArgs {
+    /// Folder of YAML and JSON files, or a file: for the proxies of its Pods [default: ask a server about its proxies]
+    #[arg(value_name = "PATH")]
+    pub path: Option<PathBuf>,
+    /// Only for this namespace
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+    /// A Prometheus with the metrics of the proxies: what was called is imported, too [default: only what objects name]
+    #[arg(long, value_name = "URL")]
+    pub prometheus: Option<String>,
+    /// Calls of this time count
+    #[arg(long, value_name = "DURATION", default_value = "24h", requires = "prometheus")]
+    pub since: String,
+    /// Output
+    #[arg(short, long, value_enum, default_value = "text")]
+    pub output: Listing,
+    #[command(flatten)]
+    pub target: ServerArgs,
+    #[command(flatten)]
+    pub mesh: MeshArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -33,7 +33,7 @@ pub struct InputArgs {
 }
 
 /// How the objects of a folder are read when there is no server.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct MeshArgs {
     /// File with the mesh configuration [default: the ConfigMap `istio` of the folder]
     #[arg(long = "meshConfig", value_name = "FILE")]

@@ -21,6 +21,12 @@ pub struct PlanArgs {
     /// Show every resource and every field
     #[arg(long)]
     pub diff: bool,
+    /// Let this Envoy validate what each group of proxies would get; a predicted rejection ends with code 1
+    #[arg(long, value_name = "FILE")]
+    pub envoy: Option<PathBuf>,
+    /// Start that Envoy at most this often
+    #[arg(long, value_name = "NUMBER", default_value_t = 50, requires = "envoy")]
+    pub validations: usize,
     /// Output
     #[arg(short, long, value_enum, default_value = "text")]
     pub output: Listing,

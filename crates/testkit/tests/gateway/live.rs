@@ -89,6 +89,18 @@ impl Live {
         Ok(())
     }
 
+    /// Ends the proxy that was started first, with its agent.
+    pub(crate) fn stop_first_proxy(&mut self) {
+        self.processes.remove(1);
+    }
+
+    /// What a command prints that asks the server.
+    pub(crate) fn command(&self, words: &[&str]) -> Result<String> {
+        let server = format!("http://{}", self.monitoring);
+        let output = Command::new(server::program()?).args(words).args(["--server", &server]).output()?;
+        Ok(String::from_utf8(output.stdout)? + &String::from_utf8_lossy(&output.stderr))
+    }
+
     /// A page of the monitoring port.
     pub(crate) fn page(&self, path: &str) -> Result<String> {
         let mut socket = TcpStream::connect(self.monitoring)?;

@@ -1,6 +1,7 @@
 //! curl through a live Envoy that is a gateway: routes, a redirect, TLS and mutual TLS with certificates from files, TLS that passes through.
-//! With certificates from Secrets: `secrets`. Out of the mesh: `egress`.
+//! With certificates from Secrets: `secrets`. With faulty objects among many: `among_many`. Out of the mesh: `egress`.
 
+mod among_many;
 mod egress;
 mod live;
 mod secrets;

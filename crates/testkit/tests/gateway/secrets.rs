@@ -266,7 +266,7 @@ fn serial(port: u16) -> Result<String> {
     Ok(text[begin..end].to_owned())
 }
 
-fn tls_secret(name: &str, leaf: &LeafCertificate) -> String {
+pub(crate) fn tls_secret(name: &str, leaf: &LeafCertificate) -> String {
     let (chain, key) = (STANDARD.encode(&leaf.certificate), STANDARD.encode(&leaf.key));
     format!(
         "apiVersion: v1\nkind: Secret\nmetadata: {{name: {name}, namespace: edge}}\ntype: kubernetes.io/tls\ndata:\n  tls.crt: {chain}\n  tls.key: {key}\n"

@@ -41,9 +41,63 @@ fn sidecars_name_what_was_called() {
         let expected = expected
             .map(|(namespace, hosts)| (namespace.to_owned(), hosts.into_iter().map(str::to_owned).collect::<Vec<_>>()));
         ensure!(by_use == expected, "{by_use:#?}");
-        Ok(())
+        suggests(&mesh, &scraper)
     });
 }
+
+/// `meltemi scope suggest`: the same hosts, with reasons; applied, the proxies carry what it measured.
+fn suggests(mesh: &ServedMesh, scraper: &Scraper) -> Result<()> {
+    mesh.write("declared.yaml", DECLARED)?;
+    let url = scraper.url();
+    let mut report = Value::Null;
+    mesh.wait_for("the declared host", || {
+        let output = mesh.command(&["scope", "suggest", "-o", "json", "--prometheus", &url])?;
+        report = serde_json::from_slice(&output.stdout)
+            .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
+        Ok(report["namespaces"][0]["hosts"].as_array().is_some_and(|hosts| hosts.len() == 3))
+    })?;
+    let [first, last] = [0, 3].map(|at| &report["namespaces"][at]);
+    let why =
+        |it: &Value| (it["declared"] == true, it["observed"] == true, it["calls"].as_f64().unwrap_or_default() > 1.0);
+    let reasons: Vec<_> = first["hosts"].as_array().into_iter().flatten().map(why).collect();
+    ensure!(reasons == [(true, true, true), (false, true, true), (true, false, false)], "{first:#}");
+    ensure!(first["hosts"][1]["workloads"] == serde_json::json!(["web"]), "{first:#}");
+    ensure!(last["unknown"] == serde_json::json!(["elsewhere.example.com"]), "{last:#}");
+    ensure!(first["leftOut"].as_u64() > Some(150), "{first:#}");
+
+    let text = mesh.command(&["scope", "suggest", "--prometheus", &url])?;
+    let text = String::from_utf8(text.stdout)?;
+    for part in [
+        "imported, called and not declared: s-2.ns-2.svc.cluster.local (",
+        "declared and not called in 24h: s-3.ns-3.",
+        "called and not known to the mesh",
+    ] {
+        ensure!(text.contains(part), "{part} is not in {text}");
+    }
+    mesh.write("sidecars.yaml", &text)?;
+    let after = first["after"]["clusters"].as_u64().context("a count")?;
+    let sample = first["sample"].as_str().context("a proxy")?;
+    mesh.wait_for(&format!("{after} clusters"), || {
+        let dump: Value = serde_json::from_str(&mesh.page(&format!("/debug/config_dump?proxyID={sample}&types=cds"))?)?;
+        Ok(dump["configs"][0]["dynamicActiveClusters"].as_array().map_or(0, Vec::len) as u64 == after)
+    })?;
+    let left = mesh.command(&["scope", "suggest", "-o", "json", "--prometheus", &url])?;
+    let left: Value = serde_json::from_slice(&left.stdout)?;
+    ensure!(left["namespaces"] == serde_json::json!([]), "{left:#}");
+    Ok(())
+}
+
+const DECLARED: &str = "
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: declared, namespace: ns-0}
+spec:
+  hosts: [s-0.ns-0.svc.cluster.local]
+  http:
+  - route:
+    - {destination: {host: s-1.ns-1.svc.cluster.local}, weight: 50}
+    - {destination: {host: s-3.ns-3.svc.cluster.local}, weight: 50}
+";
 
 /// A Prometheus that has run for some time: calls to other namespaces, to the own one, to nobody whom the mesh knows, and some of long ago.
 fn remember(promtool: &Path, mesh: &ServedMesh) -> Result<()> {
@@ -60,7 +114,7 @@ fn remember(promtool: &Path, mesh: &ServedMesh) -> Result<()> {
     let series = calls.map(|(from, to, at)| {
         let sample = |count: u32, before: u64| {
             format!(
-                "istio_requests_total{{source_workload_namespace=\"{from}\",destination_service=\"{to}\"}} {count} {}\n",
+                "istio_requests_total{{source_workload=\"web\",source_workload_namespace=\"{from}\",destination_service=\"{to}\"}} {count} {}\n",
                 at - before
             )
         };

@@ -180,8 +180,17 @@ pub(crate) enum Edit {
 }
 
 /// Each namespace has one object of each.
-pub(crate) const RARE: [Kind; 5] =
-    [Kind::Namespace, Kind::Node, Kind::Endpoints, Kind::TrafficExtension, Kind::PeerAuthentication];
+pub(crate) const RARE: [Kind; 9] = [
+    Kind::Namespace,
+    Kind::Node,
+    Kind::Endpoints,
+    Kind::TrafficExtension,
+    Kind::PeerAuthentication,
+    Kind::IngressClass,
+    Kind::ProxyConfig,
+    Kind::ServiceAccount,
+    Kind::WorkloadGroup,
+];
 
 pub(crate) const NAMESPACES: [&str; 3] = ["shop", "bank", "istio-system"];
 
@@ -218,8 +227,8 @@ pub(crate) fn edit() -> impl Strategy<Value = Edit> {
         1 => (ns.clone(), n.clone()).prop_map(|(ns, name)| Edit::NoTokens { ns, name }),
         2 => (0..2u8, 0..3u8).prop_map(|(source, keys)| Edit::Keys { source, keys }),
         2 => (0..6u8).prop_map(|mode| Edit::Mesh { mode }),
-        4 => (ns.clone(), 0..5u8, 0..2u8).prop_map(|(ns, kind, shape)| Edit::Rare { ns, kind, shape }),
-        2 => (ns.clone(), 0..5u8).prop_map(|(ns, kind)| Edit::NoRare { ns, kind }),
+        6 => (ns.clone(), 0..9u8, 0..2u8).prop_map(|(ns, kind, shape)| Edit::Rare { ns, kind, shape }),
+        3 => (ns.clone(), 0..9u8).prop_map(|(ns, kind)| Edit::NoRare { ns, kind }),
         6 => extending::variant().prop_map(Edit::Filter),
         2 => extending::variant().prop_map(Edit::NoFilter),
         3 => extending::variant().prop_map(Edit::Plugin),

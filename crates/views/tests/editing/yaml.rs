@@ -284,6 +284,7 @@ pub(super) fn rare_name(n: u8, kind: Kind) -> (&'static str, &'static str) {
     match kind {
         Kind::Namespace => ("", ns(n)),
         Kind::Node => ("", ["n0", "n1", "n2"][usize::from(n)]),
+        Kind::IngressClass => ("", ["istio", "nginx", "rare"][usize::from(n)]),
         Kind::Endpoints => (ns(n), "s0"),
         _ => (ns(n), "rare"),
     }
@@ -307,6 +308,22 @@ fn rare(n: u8, kind: Kind, shape: u8) -> String {
         Kind::TrafficExtension => [
             "apiVersion: extensions.istio.io/v1alpha1, kind: TrafficExtension, metadata: {NAME}, spec: {lua: {inlineCode: 'x'}}",
             "apiVersion: extensions.istio.io/v1alpha1, kind: TrafficExtension, metadata: {NAME}, spec: {lua: {inlineCode: 'y'}}",
+        ],
+        Kind::IngressClass => [
+            "apiVersion: networking.k8s.io/v1, kind: IngressClass, metadata: {NAME}, spec: {controller: istio.io/ingress-controller}",
+            "apiVersion: networking.k8s.io/v1, kind: IngressClass, metadata: {NAME}, spec: {controller: other}",
+        ],
+        Kind::ProxyConfig => [
+            "apiVersion: networking.istio.io/v1beta1, kind: ProxyConfig, metadata: {NAME}, spec: {concurrency: 1}",
+            "apiVersion: networking.istio.io/v1beta1, kind: ProxyConfig, metadata: {NAME}, spec: {selector: {matchLabels: {app: a1}}, environmentVariables: {A: b}}",
+        ],
+        Kind::ServiceAccount => [
+            "apiVersion: v1, kind: ServiceAccount, metadata: {NAME}",
+            "apiVersion: v1, kind: ServiceAccount, metadata: {NAME, labels: {a: b}}",
+        ],
+        Kind::WorkloadGroup => [
+            "apiVersion: networking.istio.io/v1, kind: WorkloadGroup, metadata: {NAME}, spec: {template: {serviceAccount: one}}",
+            "apiVersion: networking.istio.io/v1, kind: WorkloadGroup, metadata: {NAME}, spec: {metadata: {labels: {app: a1}}, template: {serviceAccount: two}}",
         ],
         _ => [
             "apiVersion: security.istio.io/v1, kind: PeerAuthentication, metadata: {NAME}, spec: {selector: {matchLabels: {app: a1}}, mtls: {mode: STRICT}}",

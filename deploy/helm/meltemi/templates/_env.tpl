@@ -34,6 +34,13 @@
 {{- with .Values.watchedNamespaces }}{{ $_ := set $own "WATCHED_NAMESPACES" (join "," .) }}{{ end }}
 {{- with .Values.externalCa.address }}{{ $_ := set $own "EXTERNAL_CA" "true" }}{{ $_ := set $own "CA_ADDR" . }}{{ end }}
 {{- with .Values.externalCa.serverName }}{{ $_ := set $own "MELTEMI_CA_SERVER_NAME" . }}{{ end }}
+{{- range $name, $value := dict "BYTES" .Values.history.bytes "AGE" .Values.history.age "DIR_BYTES" .Values.history.dirBytes }}
+{{- /* A number of a values file is a float, which would be written with an exponent. */}}
+{{- with kindIs "float64" $value | ternary (int64 $value | toString) (toString $value) }}
+{{- $_ := set $own (printf "MELTEMI_HISTORY_%s" $name) . }}
+{{- end }}
+{{- end }}
+{{- if .Values.history.volume }}{{ $_ := set $own "MELTEMI_HISTORY_DIR" "/var/lib/meltemi/history" }}{{ end }}
 {{- range $name, $value := merge (dict) $given $own }}
 - name: {{ $name }}
   value: {{ toString $value | quote }}
