@@ -39,7 +39,9 @@ impl EnvoyValidator {
     pub(super) fn new(file: &Path, validations: usize) -> Result<EnvoyValidator> {
         let mut validator = EnvoyValidator { file: file.to_owned(), version: String::new(), remaining: validations };
         let (status, stdout, stderr) = validator.run(&["--version"])?;
-        let version = stdout.split('/').nth_back(3).filter(|_| status.success());
+        // `envoy  version: HASH/1.40.0/Clean/RELEASE/BoringSSL`.
+        let version = stdout.split('/').nth_back(3).filter(|it| it.starts_with(|first: char| first.is_ascii_digit()));
+        let version = version.filter(|_| status.success());
         let version = version.with_context(|| format!("{} --version printed {stdout}{stderr}", file.display()))?;
         validator.version = version.to_owned();
         Ok(validator)
