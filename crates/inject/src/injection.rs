@@ -59,8 +59,8 @@ pub struct ControlPlane {
 pub enum InjectionOutcome {
     Skipped(Reason),
     Injected {
-        /// The operations of a JSON patch.
-        patch: Vec<Json>,
+        /// A JSON patch, as text.
+        patch: String,
         /// The pod with the patch applied.
         pod: Json,
         reason: Reason,
@@ -169,7 +169,7 @@ impl<'a> Run<'a> {
     }
 
     /// The patch and the pod with it applied.
-    fn result(&self, mut pod: Pod) -> Result<(Vec<Json>, Pod), String> {
+    fn result(&self, mut pod: Pod) -> Result<(String, Pod), String> {
         let original = pod.json().clone();
         if self.plane.openshift {
             openshift::reset_assigned_user(&mut pod);
@@ -184,7 +184,8 @@ impl<'a> Run<'a> {
         let tproxy = self.is_tproxy(&result);
         overrides::adjust_user(&mut result, &pod, tproxy);
         self.finish(&mut result, &pod, &template);
-        Ok((json_patch(&original, result.json()), result))
+        let patch = serde_json::to_string(&json_patch(&original, result.json()));
+        Ok((patch.expect("JSON values have string keys"), result))
     }
 
     /// The data of templates: of the pod as it was before an earlier injection.

@@ -1,35 +1,44 @@
 //! JSON Patch (RFC 6902) between two documents.
 
+use serde::Serialize;
 use serde_json::Value as Json;
 
+#[derive(Debug, Serialize)]
+pub(crate) struct Operation<'a> {
+    op: &'static str,
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<&'a Json>,
+}
+
 /// The operations that turn `before` into `after`, in the order in which they must be applied.
-pub(crate) fn json_patch(before: &Json, after: &Json) -> Vec<Json> {
+pub(crate) fn json_patch<'a>(before: &Json, after: &'a Json) -> Vec<Operation<'a>> {
     let mut operations = Vec::new();
     compare(before, after, "", &mut operations);
     operations
 }
 
-fn compare(before: &Json, after: &Json, path: &str, operations: &mut Vec<Json>) {
+fn compare<'a>(before: &Json, after: &'a Json, path: &str, operations: &mut Vec<Operation<'a>>) {
     match (before, after) {
         (before, after) if before == after => {}
         (Json::Object(before), Json::Object(after)) => {
             let removed = before.keys().filter(|key| !after.contains_key(*key));
-            operations.extend(removed.map(|key| operation("remove", member(path, key), None)));
+            operations.extend(removed.map(|key| Operation { op: "remove", path: member(path, key), value: None }));
             for (key, value) in after {
                 match before.get(key) {
                     Some(known) => compare(known, value, &member(path, key), operations),
                     // Adding replaces a null or an empty value that the document may have there.
-                    None => operations.push(operation("add", member(path, key), Some(value))),
+                    None => operations.push(Operation { op: "add", path: member(path, key), value: Some(value) }),
                 }
             }
         }
         (Json::Array(before), Json::Array(after)) => compare_lists(before, after, path, operations),
-        (_, after) => operations.push(operation("replace", path.to_owned(), Some(after))),
+        (_, after) => operations.push(Operation { op: "replace", path: path.to_owned(), value: Some(after) }),
     }
 }
 
 /// What both lists begin and end with stays; what is between is compared item by item.
-fn compare_lists(before: &[Json], after: &[Json], path: &str, operations: &mut Vec<Json>) {
+fn compare_lists<'a>(before: &[Json], after: &'a [Json], path: &str, operations: &mut Vec<Operation<'a>>) {
     let start = before.iter().zip(after).take_while(|(a, b)| a == b).count();
     let (before_rest, after_rest) = (&before[start..], &after[start..]);
     let end = before_rest.iter().rev().zip(after_rest.iter().rev()).take_while(|(a, b)| a == b).count();
@@ -38,16 +47,11 @@ fn compare_lists(before: &[Json], after: &[Json], path: &str, operations: &mut V
         compare(old, new, &format!("{path}/{}", start + at), operations);
     }
     for at in (new.len()..old.len()).rev() {
-        operations.push(operation("remove", format!("{path}/{}", start + at), None));
+        operations.push(Operation { op: "remove", path: format!("{path}/{}", start + at), value: None });
     }
     for (at, item) in new.iter().enumerate().skip(old.len()) {
-        operations.push(operation("add", format!("{path}/{}", start + at), Some(item)));
+        operations.push(Operation { op: "add", path: format!("{path}/{}", start + at), value: Some(item) });
     }
-}
-
-fn operation(op: &str, path: String, value: Option<&Json>) -> Json {
-    let fields = [("op", Some(op.into())), ("path", Some(path.into())), ("value", value.cloned())];
-    Json::Object(fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect())
 }
 
 fn member(path: &str, key: &str) -> String {
@@ -60,6 +64,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    fn patch(before: &Json, after: &Json) -> Vec<Json> {
+        json_patch(before, after).iter().map(|operation| serde_json::to_value(operation).unwrap()).collect()
+    }
 
     fn apply(document: &mut Json, operations: &[Json]) {
         for operation in operations {
@@ -103,14 +111,14 @@ mod tests {
         #[test]
         fn a_patch_turns_one_document_into_the_other(before in document(), after in document()) {
             let mut patched = before.clone();
-            apply(&mut patched, &json_patch(&before, &after));
+            apply(&mut patched, &patch(&before, &after));
             prop_assert_eq!(patched, after);
         }
     }
 
     #[test]
     fn a_container_in_front_moves_nothing_else() {
-        let patch = json_patch(&json!({ "c": [{ "a": 1 }] }), &json!({ "c": [{ "p": 1 }, { "a": 1 }] }));
+        let patch = patch(&json!({ "c": [{ "a": 1 }] }), &json!({ "c": [{ "p": 1 }, { "a": 1 }] }));
         assert_eq!(patch, [json!({ "op": "add", "path": "/c/0", "value": { "p": 1 } })]);
     }
 }

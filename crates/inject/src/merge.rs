@@ -90,19 +90,20 @@ fn order_lists(original: &mut Object, patch: &mut Object, schema: Option<&'stati
         };
         let list = &directive[ORDER.len()..];
         let field = schema.and_then(|schema| schema.json_field(list));
-        let before = match original.get(list) {
-            Some(Json::Array(items)) => items.clone(),
+        let before = match original.remove(list) {
+            Some(Json::Array(items)) => items,
             _ => Vec::new(),
-        };
-        let merged = match patch.remove(list) {
-            Some(Json::Array(over)) => merge_lists(before.clone(), over, field, schema)?,
-            _ => before.clone(),
         };
         let key = match field.and_then(|field| field.merge) {
             Some(ListMerge::Key(key)) => Some(key),
             _ => None,
         };
-        original.insert(list.to_owned(), Json::Array(ordered(merged, &order, &before, key)));
+        let (order, held) = (identities(&order, key), identities(&before, key));
+        let merged = match patch.remove(list) {
+            Some(Json::Array(over)) => merge_lists(before, over, field, schema)?,
+            _ => before,
+        };
+        original.insert(list.to_owned(), Json::Array(ordered(merged, &order, &held, key)));
     }
     Ok(())
 }
@@ -122,13 +123,14 @@ fn merge_lists(
     match field.and_then(|field| Some((field, field.merge?))) {
         None => Ok(over),
         Some((_, ListMerge::Set)) => {
+            let (held, wanted) = (identities(&before, None), identities(&over, None));
             let mut merged: Vec<Json> = Vec::new();
-            for item in before.iter().chain(&over) {
-                if !merged.contains(item) {
-                    merged.push(item.clone());
+            for item in before.into_iter().chain(over) {
+                if !merged.contains(&item) {
+                    merged.push(item);
                 }
             }
-            Ok(ordered(merged, &over, &before, None))
+            Ok(ordered(merged, &wanted, &held, None))
         }
         Some((field, ListMerge::Key(key))) => merge_by_key(before, over, key, inner_schema(field, around)),
     }
@@ -141,22 +143,23 @@ fn merge_by_key(
     schema: Option<&'static Schema>,
 ) -> Result<Vec<Json>, String> {
     let (before, over) = without_special_items(before, over, key)?;
-    let mut merged = before.clone();
-    for item in &over {
-        let Some(wanted) = item.get(key) else { return Err(no_key(item, key)) };
+    let (held, order) = (identities(&before, Some(key)), identities(&over, Some(key)));
+    let mut merged = before;
+    for item in over {
+        let Some(wanted) = item.get(key) else { return Err(no_key(&item, key)) };
         match merged.iter_mut().find(|known| known.get(key) == Some(wanted)) {
             Some(known) => {
-                if let (Json::Object(known_fields), Json::Object(fields)) = (known.take(), item.clone()) {
+                if let (Json::Object(known_fields), Json::Object(fields)) = (known.take(), item) {
                     *known = Json::Object(merge_objects(known_fields, fields, schema)?);
                 }
             }
-            None => merged.push(item.clone()),
+            None => merged.push(item),
         }
     }
     if let Some(nameless) = merged.iter().find(|item| item.get(key).is_none()) {
         return Err(no_key(nameless, key));
     }
-    Ok(ordered(merged, &over, &before, Some(key)))
+    Ok(ordered(merged, &order, &held, Some(key)))
 }
 
 fn no_key(item: &Json, key: &str) -> String {
@@ -181,15 +184,23 @@ fn without_special_items(mut before: Vec<Json>, over: Vec<Json>, key: &str) -> R
     Ok(if replaces { (plain, Vec::new()) } else { (before, plain) })
 }
 
+/// By what an item of a list is the same as one of another list: the value of its key, or the whole item if there is no key.
+fn identity<'v>(item: &'v Json, key: Option<&str>) -> Option<&'v Json> {
+    match key {
+        Some(key) => item.get(key),
+        None => Some(item),
+    }
+}
+
+fn identities(items: &[Json], key: Option<&str>) -> Vec<Option<Json>> {
+    items.iter().map(|item| identity(item, key).cloned()).collect()
+}
+
 /// Items of the patch in its order, and the others in theirs: another item goes first only if the next item of the patch was in the list
 /// too, after it.
-fn ordered(merged: Vec<Json>, patch: &[Json], before: &[Json], key: Option<&str>) -> Vec<Json> {
-    let place = |list: &[Json], item: &Json| {
-        list.iter().position(|known| match key {
-            Some(key) => known.get(key) == item.get(key),
-            None => known == item,
-        })
-    };
+fn ordered(merged: Vec<Json>, patch: &[Option<Json>], before: &[Option<Json>], key: Option<&str>) -> Vec<Json> {
+    let place =
+        |list: &[Option<Json>], item: &Json| list.iter().position(|known| known.as_ref() == identity(item, key));
     let (mut from_patch, mut others): (Vec<Json>, Vec<Json>) =
         merged.into_iter().partition(|item| place(patch, item).is_some());
     from_patch.sort_by_key(|item| place(patch, item));

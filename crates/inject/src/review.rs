@@ -41,17 +41,17 @@ impl Review {
         let response = match &injection.outcome {
             Ok(InjectionOutcome::Skipped(_)) => json!({ "uid": self.uid, "allowed": true }),
             Ok(InjectionOutcome::Injected { patch, .. }) => {
-                let patch = BASE64.encode(json_text(patch).as_bytes());
-                json!({ "uid": self.uid, "allowed": true, "patchType": "JSONPatch", "patch": patch })
+                let mut response = json!({ "uid": self.uid, "allowed": true, "patchType": "JSONPatch" });
+                response["patch"] = BASE64.encode(patch.as_bytes()).into();
+                response
             }
             Err(message) => rejection(&self.uid, message),
         };
-        json!({ "apiVersion": self.api_version, "kind": "AdmissionReview", "response": response })
+        // `json!` would copy the patch.
+        let mut review = json!({ "apiVersion": self.api_version, "kind": "AdmissionReview" });
+        review["response"] = response;
+        review
     }
-}
-
-fn json_text(operations: &[Json]) -> String {
-    serde_json::to_string(operations).expect("JSON values have string keys")
 }
 
 /// The response to what is no review: without a version.

@@ -16,7 +16,7 @@ fn injected(pod: &Json) -> Injection {
 
 fn patch(injection: &Injection) -> String {
     match &injection.outcome {
-        Ok(InjectionOutcome::Injected { patch, .. }) => json!(patch).to_string(),
+        Ok(InjectionOutcome::Injected { patch, .. }) => patch.clone(),
         other => panic!("{other:?}"),
     }
 }
