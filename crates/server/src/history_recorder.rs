@@ -2,7 +2,7 @@
 //! each question.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Result;
 use history::ResourceHistory;
@@ -13,9 +13,10 @@ use tracing::error;
 use views::Views;
 
 use crate::history_folder::HistoryFolder;
+use crate::metrics::Metrics;
 use crate::settings::HistorySettings;
 
-/// How often the limits are checked without a push.
+/// How often the limits are checked, however much is pushed.
 const INTERVAL: Duration = Duration::from_secs(10);
 
 pub struct HistoryRecorder {
@@ -24,11 +25,16 @@ pub struct HistoryRecorder {
     /// `None`: it is in memory only.
     folder: Option<HistoryFolder>,
     pushed: Notify,
+    metrics: Arc<Metrics>,
 }
 
 impl HistoryRecorder {
     /// `None`: none is kept.
-    pub(crate) fn new(views: &Arc<Views>, settings: Option<HistorySettings>) -> Result<Option<Arc<HistoryRecorder>>> {
+    pub(crate) fn new(
+        views: &Arc<Views>,
+        settings: Option<HistorySettings>,
+        metrics: &Arc<Metrics>,
+    ) -> Result<Option<Arc<HistoryRecorder>>> {
         let Some(settings) = settings else { return Ok(None) };
         let mut history = ResourceHistory::new(settings.limits, SystemTime::now());
         let folder = HistoryFolder::open(&settings)?;
@@ -40,7 +46,8 @@ impl HistoryRecorder {
         }
         views.keep_records();
         let history = Mutex::new(history);
-        Ok(Some(Arc::new(HistoryRecorder { views: views.clone(), history, folder, pushed: Notify::new() })))
+        let (views, pushed, metrics) = (views.clone(), Notify::new(), metrics.clone());
+        Ok(Some(Arc::new(HistoryRecorder { views, history, folder, pushed, metrics })))
     }
 
     /// There was a push.
@@ -50,13 +57,20 @@ impl HistoryRecorder {
 
     /// Records pushes for as long as the process lives.
     pub(crate) async fn follow(self: Arc<Self>) {
+        let mut checked = Instant::now();
         loop {
-            let pushed = timeout(INTERVAL, self.pushed.notified()).await.is_ok();
+            // An error: nothing was pushed for so long.
+            let _ = timeout(INTERVAL, self.pushed.notified()).await;
+            let is_due = checked.elapsed() >= INTERVAL;
+            if is_due {
+                checked = Instant::now();
+            }
             let recorder = self.clone();
             let recorded = spawn_blocking(move || {
                 let mut history = recorder.current();
-                if !pushed || history.is_trim_due() {
+                if is_due || history.is_trim_due() {
                     history.trim(SystemTime::now());
+                    recorder.metrics.history_bytes.set(i64::try_from(history.usage().bytes).unwrap_or(i64::MAX));
                 }
                 if let Some(folder) = recorder.folder.as_ref().filter(|folder| folder.is_file_full()) {
                     folder.begin_file(&mut history);

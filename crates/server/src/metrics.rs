@@ -46,9 +46,13 @@ pub struct Metrics {
     /// By `type`.
     pub(crate) nack_holds: IntCounterVec,
     pub(crate) held_resources: IntGauge,
+    pub(crate) history_bytes: IntGauge,
     pub(crate) validation: ValidationMetrics,
     pub(crate) injection: InjectionMetrics,
 }
+
+const HISTORY_BYTES: &str =
+    "memory of the history of resources, which `MELTEMI_HISTORY_BYTES` limits, as of its last check, every 10 s";
 
 impl Metrics {
     pub fn new(registry: Registry) -> prometheus::Result<Metrics> {
@@ -119,6 +123,7 @@ impl Metrics {
                 "times that content of a resource was held back because proxies rejected it: `cds`, `lds`, `rds`, `ecds`",
                 &["type"],
             )?,
+            history_bytes: on.gauge("meltemi_history_bytes", HISTORY_BYTES)?,
             held_resources: on.gauge(
                 "meltemi_held_resources",
                 "resources whose newest content is held back at present because proxies reject it, counted for each proxy or class of proxies",

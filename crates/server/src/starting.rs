@@ -66,7 +66,7 @@ impl Starting {
         };
         let credentials = Arc::new(GatewayCredentials { metrics: metrics.clone(), roles });
         let views = Views::with_secrets(mesh.environment(), classes, credentials.clone());
-        let history = HistoryRecorder::new(&views, history)?;
+        let history = HistoryRecorder::new(&views, history, &metrics)?;
         let (sender, receiver) = mpsc::channel::<Vec<Update>>(QUEUED_UPDATES);
         let source = ObjectSource::open(source, &mesh, &views, &metrics, sender.clone()).await?;
         let listeners = Listeners::bind(&ports, &metrics).await?;

@@ -25,7 +25,7 @@ use super::usage::Cpu;
 use super::{Tools, show};
 use crate::{progress, project};
 use effect::{Effect, Probe};
-use exposed::ExposedServer;
+use exposed::{AllocatedMemory, ExposedServer};
 use table::{Row, Table};
 use tenant::{TenantAttack, Tenants};
 
@@ -189,7 +189,7 @@ impl<'a> Scene<'a> {
         tenants: &[TenantAttack],
         time: Duration,
     ) -> Result<Row> {
-        let before = self.server.allocated()?;
+        let before = self.server.memory()?;
         let attackers = if network.is_empty() { None } else { Some(self.attackers(network, time)?) };
         for attack in tenants {
             self.tenants.begin(*attack)?;
@@ -211,8 +211,8 @@ impl<'a> Scene<'a> {
             ended_by_server: strikes.ended_by_server,
             attackers_cores: cores,
             effect,
-            allocated_before_mb: before,
-            allocated_after_mb: after,
+            before,
+            after,
         };
         eprintln!("  {}", row.line());
         Ok(row)
@@ -240,7 +240,7 @@ impl<'a> Scene<'a> {
             beat += 1;
             effect.change(&mut self.swarm, &mut self.objects, name)?;
             self.tenants.step(beat)?;
-            effect.memory(self.server.allocated()?);
+            effect.memory(self.server.memory()?.mb);
             thread::sleep((BEAT * beat).saturating_sub(begun.elapsed()));
             effect.end_of_beat(&mut self.swarm)?;
             self.server.plane.process.check().with_context(|| format!("during {name}"))?;
@@ -250,10 +250,10 @@ impl<'a> Scene<'a> {
     }
 
     /// What is allocated once everything is let go that an attack held.
-    fn let_go(&self, before: f64) -> Result<f64> {
+    fn let_go(&self, before: AllocatedMemory) -> Result<AllocatedMemory> {
         let begun = Instant::now();
         loop {
-            let now = self.server.allocated()?;
+            let now = self.server.memory()?;
             if table::is_let_go(before, now) || begun.elapsed() > LET_GO {
                 return Ok(now);
             }

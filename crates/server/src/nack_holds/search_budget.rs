@@ -9,7 +9,7 @@ use views::ClassClient;
 /// A search waits until as many times its duration have passed: a client's searches take a fiftieth of a processor, those of all clients a tenth.
 const PAUSE_OF_CLIENT: u32 = 50;
 const PAUSE_OF_ALL: u32 = 10;
-/// What may be owed of that before the next search is refused: 2 s of searches of one client, 10 s of all.
+/// How much of that may be left when the next search begins: 2 s of searches of one client, 10 s of all.
 const CREDIT: Duration = Duration::from_secs(100);
 
 #[derive(Debug, Default)]

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use serde::Serialize;
 
 use crate::bench::plane::{Plane, until};
 use shop::http;
@@ -34,12 +35,28 @@ impl ExposedServer {
         Ok(ExposedServer { plane: Plane { process, xds, monitoring, secure: Some(secure) }, http, webhook })
     }
 
-    /// Megabytes, as its allocator counts them.
-    pub(super) fn allocated(&self) -> Result<f64> {
+    pub(super) fn memory(&self) -> Result<AllocatedMemory> {
         let page = http::get(self.plane.monitoring, "localhost", "/metrics")?;
-        let value = page.lines().find_map(|line| line.strip_prefix("go_memstats_heap_alloc_bytes "));
-        let bytes: f64 =
-            value.and_then(|value| value.trim().parse().ok()).context("/metrics has no heap_alloc_bytes")?;
-        Ok(bytes / 1e6)
+        let value = |name: &str| {
+            let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            value.and_then(|value| value.trim().parse::<f64>().ok()).map(|bytes| bytes / 1e6)
+        };
+        let mb = value("go_memstats_heap_alloc_bytes").context("/metrics has no heap_alloc_bytes")?;
+        // Older programs have no such gauge.
+        Ok(AllocatedMemory { mb, history_mb: value("meltemi_history_bytes").unwrap_or_default() })
+    }
+}
+
+/// As the allocator counts it.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub(super) struct AllocatedMemory {
+    pub(super) mb: f64,
+    /// The part of the history of resources, which is there to stay and has a limit of its own.
+    pub(super) history_mb: f64,
+}
+
+impl AllocatedMemory {
+    pub(super) fn without_history(self) -> f64 {
+        self.mb - self.history_mb
     }
 }
