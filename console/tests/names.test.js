@@ -57,10 +57,12 @@ let browser;
 
 before(async () => {
   server = await Server.start();
-  writeFileSync(join(server.folder, `${MARKUP}${DIRECTION}.yaml`), OBJECTS);
   proxies = new Proxies(server.xds);
   connect();
   browser = await Browser.start();
+  // A change that reaches somebody is a push.
+  while ((await server.connected()) < 3 + 2 * NAMES.length) await new Promise((resolve) => setTimeout(resolve, 50));
+  writeFileSync(join(server.folder, `${MARKUP}${DIRECTION}.yaml`), OBJECTS);
 });
 afterEach(() => browser.closePages());
 after(async () => {
