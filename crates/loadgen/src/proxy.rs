@@ -150,7 +150,8 @@ impl Proxy {
     fn respond(&mut self, requests: &mut SendStream<Bytes>, response: &Response) -> Result<(), String> {
         self.shared.tally.received(self.index, response);
         let Some(kind) = response.kind else { return Ok(()) };
-        if kind == ResourceType::Listener && self.shared.rejects_listeners(self.index) {
+        let is_rejecting = kind == ResourceType::Listener && self.shared.rejects_listeners(self.index);
+        if is_rejecting && self.state.is_changed_by(kind, response) {
             return self.reject(requests, kind, response);
         }
         if matches!(self.behaviour, Behaviour::Normal | Behaviour::Slow) {

@@ -88,7 +88,7 @@ impl Swarm {
     /// - `connect`, `reconnect`: all proxies connect at once, without or with initial resource versions.
     /// - `replace SHARE`: so many of a hundred proxies end and are replaced by new ones without state.
     /// - `behaviour STALLED SILENT SLOW`: so many of a hundred never read, never acknowledge, or read slowly, from now on.
-    /// - `reject SHARE`: so many of a hundred reject every response with listeners, from now on.
+    /// - `reject SHARE`: so many of a hundred reject listeners with other content than they hold, from now on.
     /// - `settle WAIT_MS QUIET_MS LIMIT_MS`: waits until all streams are open, every expected proxy has received a push (for `WAIT_MS` at most)
     ///   and nothing was received for `QUIET_MS`, and returns the summary of the phase.
     pub async fn execute(&mut self, line: &str) -> Result<Value> {

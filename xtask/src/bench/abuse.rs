@@ -31,8 +31,9 @@ use tenant::{TenantAttack, Tenants};
 
 /// One endpoint change in each.
 const BEAT: Duration = Duration::from_secs(1);
-/// What a dropped connection or class may still hold is gone by then.
-const LET_GO: Duration = Duration::from_secs(60);
+/// What a dropped connection or class may still hold is gone by then, and content that was replaced, which is kept for a minute because proxies may
+/// still reject it.
+const LET_GO: Duration = Duration::from_secs(90);
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
