@@ -19,6 +19,7 @@ use tokio_rustls::TlsConnector;
 use wire::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use wire::google::rpc::Status;
 
+use crate::names::NameId;
 use crate::resource_type::ResourceType;
 use crate::round::{Behaviour, Round, next_round};
 use crate::scan::{Response, ResponseScanner};
@@ -150,9 +151,11 @@ impl Proxy {
     fn respond(&mut self, requests: &mut SendStream<Bytes>, response: &Response) -> Result<(), String> {
         self.shared.tally.received(self.index, response);
         let Some(kind) = response.kind else { return Ok(()) };
-        let is_rejecting = kind == ResourceType::Listener && self.shared.rejects_listeners(self.index);
-        if is_rejecting && self.state.is_changed_by(kind, response) {
-            return self.reject(requests, kind, response);
+        if kind == ResourceType::Listener && self.shared.rejects_listeners(self.index) {
+            let changed = self.state.changed_by(kind, response);
+            if !changed.is_empty() {
+                return self.reject(requests, kind, response, &changed);
+            }
         }
         if matches!(self.behaviour, Behaviour::Normal | Behaviour::Slow) {
             let nonce = response.nonce.clone();
@@ -164,10 +167,16 @@ impl Proxy {
         update.map_or(Ok(()), |request| send(requests, &[], &request))
     }
 
-    /// In Envoy's words. Nothing of the response is kept.
-    fn reject(&self, requests: &mut SendStream<Bytes>, kind: ResourceType, response: &Response) -> Result<(), String> {
+    /// In Envoy's words, which name what it does not accept. Nothing of the response is kept.
+    fn reject(
+        &self,
+        requests: &mut SendStream<Bytes>,
+        kind: ResourceType,
+        response: &Response,
+        changed: &[NameId],
+    ) -> Result<(), String> {
         let names = self.shared.names.lock().expect("no panic while it is held");
-        let listeners: Vec<&str> = response.resources.iter().map(|it| names.text(it.name)).collect();
+        let listeners: Vec<&str> = changed.iter().map(|name| names.text(*name)).collect();
         let message = format!("Error adding/updating listener(s) {}: rejected on request\n", listeners.join(", "));
         let nack = DeltaDiscoveryRequest {
             type_url: kind.url().to_owned(),

@@ -42,10 +42,11 @@ impl XdsState {
         }
     }
 
-    /// Whether the response has content that the proxy does not hold.
-    pub(crate) fn is_changed_by(&self, kind: ResourceType, response: &Response) -> bool {
+    /// Resources of the response with other content than the proxy holds.
+    pub(crate) fn changed_by(&self, kind: ResourceType, response: &Response) -> Vec<NameId> {
         let held = &self.versions[kind as usize];
-        response.resources.iter().any(|resource| held.get(&resource.name) != Some(&resource.version))
+        let changed = response.resources.iter().filter(|resource| held.get(&resource.name) != Some(&resource.version));
+        changed.map(|resource| resource.name).collect()
     }
 
     /// Applies a response. Returns the subscription update that follows from it, besides the ACK.
@@ -144,9 +145,9 @@ mod tests {
         let asked = state.apply(&names, ResourceType::Cluster, &clusters).unwrap();
         assert_eq!(asked.resource_names_subscribe, ["outbound|80||a", "outbound|80||b"]);
         assert!(state.apply(&names, ResourceType::Cluster, &clusters).is_none(), "known already");
-        assert!(!state.is_changed_by(ResourceType::Cluster, &clusters), "held already");
+        assert!(state.changed_by(ResourceType::Cluster, &clusters).is_empty(), "held already");
         let new = response(&mut names, &[("outbound|80||c", &[])], &[]);
-        assert!(state.is_changed_by(ResourceType::Cluster, &new));
+        assert_eq!(state.changed_by(ResourceType::Cluster, &new).len(), 1);
 
         let listeners = response(&mut names, &[("l1", &["80"]), ("l2", &["80", "90"])], &[]);
         assert_eq!(
