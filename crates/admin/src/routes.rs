@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use axum::body::Body;
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{Query, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
@@ -56,44 +56,11 @@ pub fn for_loopback(routes: Router) -> Router {
 
 fn debug_pages() -> Router<Arc<AdminState>> {
     Router::new()
-        .route("/debug", any(debug_index))
-        .route("/debug/", any(debug_index))
-        .route("/debug/plan", post(plan_page).fallback(plan_usage))
-        .route("/debug/scope", post(scope_page).fallback(scope_usage))
+        .route("/debug", any(debug_page))
+        .route("/debug/", any(debug_page))
+        .route("/debug/plan", post(plan_page).fallback(debug_page))
+        .route("/debug/scope", post(scope_page).fallback(debug_page))
         .route("/debug/{*name}", any(debug_page))
-}
-
-async fn debug_index(
-    state: Shared,
-    peer: Extension<Peer>,
-    method: Method,
-    headers: HeaderMap,
-    (local, uri): (Extension<Local>, Uri),
-    parameters: Parameters,
-) -> Page {
-    debug_page(state, peer, method, headers, (local, uri), Path(String::new()), parameters).await
-}
-
-async fn plan_usage(
-    state: Shared,
-    peer: Extension<Peer>,
-    method: Method,
-    headers: HeaderMap,
-    (local, uri): (Extension<Local>, Uri),
-    parameters: Parameters,
-) -> Page {
-    debug_page(state, peer, method, headers, (local, uri), Path("plan".to_owned()), parameters).await
-}
-
-async fn scope_usage(
-    state: Shared,
-    peer: Extension<Peer>,
-    method: Method,
-    headers: HeaderMap,
-    (local, uri): (Extension<Local>, Uri),
-    parameters: Parameters,
-) -> Page {
-    debug_page(state, peer, method, headers, (local, uri), Path("scope".to_owned()), parameters).await
 }
 
 /// As a plan, it puts nothing in force.
@@ -128,15 +95,16 @@ async fn plan_page(
     }
 }
 
+/// The page that the path names; the index if it names none.
 async fn debug_page(
     State(state): Shared,
     Extension(peer): Extension<Peer>,
     method: Method,
     headers: HeaderMap,
     (Extension(local), uri): (Extension<Local>, Uri),
-    Path(name): Path<String>,
     Query(parameters): Parameters,
 ) -> Page {
+    let name = uri.path().strip_prefix("/debug/").unwrap_or_default().to_owned();
     let reads = method == Method::GET || method == Method::HEAD;
     if let Some(action) = Action::of(&name, &parameters).filter(|_| !reads) {
         let request = AdminRequest { method: &method, uri: &uri, headers: &headers, peer, local };
