@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use axum::body::Body;
-use axum::extract::{Query, Request, State};
+use axum::extract::{Path, Query, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
@@ -102,9 +102,11 @@ async fn debug_page(
     method: Method,
     headers: HeaderMap,
     (Extension(local), uri): (Extension<Local>, Uri),
+    decoded: Option<Path<String>>,
     Query(parameters): Parameters,
 ) -> Page {
-    let name = uri.path().strip_prefix("/debug/").unwrap_or_default().to_owned();
+    let literal = || uri.path().strip_prefix("/debug/").unwrap_or_default().to_owned();
+    let name = decoded.map_or_else(literal, |Path(name)| name);
     let reads = method == Method::GET || method == Method::HEAD;
     if let Some(action) = Action::of(&name, &parameters).filter(|_| !reads) {
         let request = AdminRequest { method: &method, uri: &uri, headers: &headers, peer, local };
