@@ -285,7 +285,7 @@ impl Answer {
 fn held_back(connection: &Connection, kind: TypeUrl, object: &str) -> Option<String> {
     let all = connection.class.since(kind, 0);
     let of_object = |text: &Arc<str>| object_of(text) == object;
-    let held = all.held.iter().find(|it| it.resource.provenance.iter().any(of_object))?;
+    let held = all.held.iter().find(|it| it.objects().any(of_object))?;
     Some(held.reason.to_string())
 }
 

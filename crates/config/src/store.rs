@@ -1,6 +1,7 @@
 //! The store: one writer that turns updates into numbered, immutable snapshots. It does not know the sources of updates.
 
 mod dense_table;
+mod edits;
 mod listing;
 mod mesh_text;
 mod object_status;
@@ -23,6 +24,7 @@ use crate::object::AnyObject;
 use self::mesh_text::{TextState, in_config_map};
 
 pub use self::dense_table::dense_table;
+pub use self::edits::Edit;
 pub use self::mesh_text::MeshText;
 pub use self::object_status::ObjectStatus;
 

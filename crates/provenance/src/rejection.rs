@@ -4,6 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use config::diagnostic::ObjectId;
+use config::kind::Kind;
+use config::object::AnyObject;
 use model::{Mesh, Proxy};
 use serde::{Deserialize, Serialize};
 use views::{RenderedResource, render_resource};
@@ -64,30 +67,27 @@ pub fn blame(mesh: &Mesh, proxy: &Arc<Proxy>, kind: TypeUrl, name: &str, reason:
     Some(BlamedResource { name: name.to_owned(), parts: labels, objects })
 }
 
-/// The resource without the objects to blame, and those. `None`: nobody is to blame, or there is no such resource without them.
-pub fn without_culprits(
-    mesh: &Mesh,
-    proxy: &Arc<Proxy>,
-    (kind, name): (TypeUrl, &str),
-    reason: &str,
-) -> Option<(RenderedResource, Vec<String>)> {
+/// The object of [`CULPRIT_KINDS`] that is the likeliest to be at fault. `None`: nothing points to one.
+pub fn culprit(mesh: &Mesh, proxy: &Arc<Proxy>, (kind, name): (TypeUrl, &str), reason: &str) -> Option<ObjectId> {
     let blamed = blame(mesh, proxy, kind, name, reason)?;
-    // What a resource cannot be without is none of the likely ones.
-    let likely = blamed.objects.into_iter().filter(|it| rank(&it.object) < LIKELY.len());
-    let first = likely.map(|it| it.object).next()?;
-    without_object(mesh, proxy, (kind, name), &first).map(|made| (made, vec![first]))
+    let likely = blamed.objects.into_iter().find(|it| rank(&it.object) < CULPRIT_KINDS.len())?;
+    let (kind, name) = likely.object.split_once(' ')?;
+    object_id(kind, name)
 }
 
-/// The resource as it is without an object. `None`: it does not exist then.
-pub fn without_object(
+/// The resource with an object as it was earlier, or else without it. `None`: it does not exist then.
+pub fn repaired(
     mesh: &Mesh,
     proxy: &Arc<Proxy>,
     (kind, name): (TypeUrl, &str),
-    object: &str,
+    culprit: &ObjectId,
+    earlier: Option<AnyObject>,
 ) -> Option<RenderedResource> {
-    let (object_kind, object_name) = object.split_once(' ')?;
-    let id = object_id(object_kind, object_name)?;
-    let (mesh, _) = mesh.next(&mesh.snapshot().without_objects([&id]));
+    let snapshot = match earlier {
+        Some(object) => mesh.snapshot().with_object(object),
+        None => mesh.snapshot().without_objects([culprit]),
+    };
+    let (mesh, _) = mesh.next(&snapshot);
     render_resource(&mesh, &mesh.place(proxy), kind, name)
 }
 
@@ -101,11 +101,12 @@ fn narrowest<'a>(parts: &'a [PartOrigin], meant: &[usize]) -> BTreeSet<&'a str> 
     if own.is_empty() { origins } else { own }
 }
 
-/// What bypasses validation is the likeliest to be at fault.
-const LIKELY: [&str; 4] = ["EnvoyFilter ", "WasmPlugin ", "VirtualService ", "DestinationRule "];
+/// Kinds that a resource can be without. What bypasses validation is the likeliest to be at fault.
+pub const CULPRIT_KINDS: [Kind; 4] = [Kind::EnvoyFilter, Kind::WasmPlugin, Kind::VirtualService, Kind::DestinationRule];
 
 fn rank(object: &str) -> usize {
-    LIKELY.iter().position(|kind| object.starts_with(kind)).unwrap_or(LIKELY.len())
+    let kind = object.split(' ').next().unwrap_or_default();
+    CULPRIT_KINDS.iter().position(|it| it.name() == kind).unwrap_or(CULPRIT_KINDS.len())
 }
 
 /// The lines of a text that are about a resource: Envoy writes `name: what is wrong` for each.

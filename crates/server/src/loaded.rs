@@ -35,6 +35,8 @@ pub(crate) struct Opening {
     pub(crate) debounce: DebounceSettings,
     pub(crate) identity: IdentitySettings,
     pub(crate) webhook: WebhookSettings,
+    /// How long content that proxies reject is held back. `None`: it is not.
+    pub(crate) quarantine: Option<Duration>,
     pub(crate) views: Arc<Views>,
     pub(crate) state: Arc<SharedState>,
     pub(crate) listeners: Listeners,

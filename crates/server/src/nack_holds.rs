@@ -1,22 +1,27 @@
-//! Content that proxies reject is held back. Rejections are collected here, and where no good version is known, the objects to blame are found; what
-//! is held, and from whom, is decided in `views`.
+//! Content that proxies reject is held back. Rejections are collected here, and the objects to blame are found, so that what is sent in its place lacks
+//! their fault alone; what is held, and from whom, is decided in `views`.
 
+mod earlier_objects;
 mod search_budget;
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use provenance::{without_culprits, without_object};
-use tokio::sync::mpsc;
+use config::diagnostic::ObjectId;
+use config::store::Snapshot;
+use model::Mesh;
+use provenance::{culprit, repaired};
+use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{interval, sleep};
 use tracing::{error, info};
-use views::{Hold, NackedResource, PendingNotifications, Views};
+use views::{Hold, NackedResource, PendingNotifications, ProxySet, RenderedResource, Repair, ResourceKey, Views};
 use xds::{Connections, TypeUrl};
 
 use crate::metrics::Metrics;
 use crate::pipeline::notify;
+use earlier_objects::EarlierObjects;
 use search_budget::SearchBudget;
 
 /// Proxies of a class answer within milliseconds of each other: their rejections are judged together.
@@ -30,34 +35,47 @@ const PAUSE: u32 = 3;
 /// Rejections that wait to be judged. Of more, each comes again with the next change.
 const QUEUED: usize = 4096;
 
-/// Holds what proxies reject for as long as the process lives. `term`: of a hold.
-pub(crate) async fn follow(views: Arc<Views>, streams: Arc<Connections>, term: Duration, metrics: Arc<Metrics>) {
-    let (sender, mut nacked) = mpsc::channel(QUEUED);
-    views.set_nack_listener(Box::new(move |nacked| drop(sender.try_send(nacked))));
-    let mut reviews = interval(REVIEW);
-    let (searches, mut pause) = (Arc::<Mutex<SearchBudget>>::default(), GATHER);
-    loop {
-        let mut batch = Vec::new();
-        tokio::select! {
-            _ = nacked.recv_many(&mut batch, QUEUED) => {
-                sleep(pause).await;
-                batch.extend(std::iter::from_fn(|| nacked.try_recv().ok()));
-            }
-            _ = reviews.tick() => {}
-        }
-        let judge = Judge { views: views.clone(), streams: streams.clone(), searches: searches.clone(), term };
-        let counted = metrics.clone();
-        let judged = spawn_blocking(move || {
-            let begun = Instant::now();
-            let (notifications, searched) = judge.judge(batch, &counted);
-            (notifications, begun.elapsed().saturating_sub(searched))
+/// Holds what proxies reject for as long as the process lives.
+pub(crate) struct NackHolds {
+    pub(crate) views: Arc<Views>,
+    pub(crate) streams: Arc<Connections>,
+    /// Of a hold.
+    pub(crate) term: Duration,
+    pub(crate) metrics: Arc<Metrics>,
+    /// The current ones, before proxies can be sent what is made from them.
+    pub(crate) objects: watch::Receiver<Arc<Snapshot>>,
+}
+
+impl NackHolds {
+    pub(crate) async fn follow(mut self) {
+        let (sender, mut nacked) = mpsc::channel(QUEUED);
+        self.views.set_nack_listener(Box::new(move |nacked| drop(sender.try_send(nacked))));
+        let earlier = EarlierObjects::new(self.objects.borrow_and_update().clone());
+        let judge = Arc::new(Judge {
+            views: self.views,
+            streams: self.streams,
+            term: self.term,
+            metrics: self.metrics,
+            searching: Mutex::new(Searching { earlier, budget: SearchBudget::default() }),
         });
-        match judged.await {
-            Ok((notifications, took)) => {
-                pause = GATHER.max(took * PAUSE);
-                notify(notifications, metrics.stages().clone()).await;
+        let (mut reviews, mut pause) = (interval(REVIEW), GATHER);
+        loop {
+            let mut batch = Vec::new();
+            tokio::select! {
+                _ = nacked.recv_many(&mut batch, QUEUED) => {
+                    sleep(pause).await;
+                    batch.extend(std::iter::from_fn(|| nacked.try_recv().ok()));
+                }
+                Ok(()) = self.objects.changed() => {
+                    judge.follow_objects(&self.objects.borrow_and_update().clone());
+                    continue;
+                }
+                _ = reviews.tick() => {}
             }
-            Err(error) => error!(%error, "what proxies reject could not be judged"),
+            judge.follow_objects(&self.objects.borrow_and_update().clone());
+            if let Some(took) = judge.clone().judge(batch).await {
+                pause = GATHER.max(took * PAUSE);
+            }
         }
     }
 }
@@ -65,68 +83,134 @@ pub(crate) async fn follow(views: Arc<Views>, streams: Arc<Connections>, term: D
 struct Judge {
     views: Arc<Views>,
     streams: Arc<Connections>,
-    searches: Arc<Mutex<SearchBudget>>,
     term: Duration,
+    metrics: Arc<Metrics>,
+    searching: Mutex<Searching>,
+}
+
+struct Searching {
+    earlier: EarlierObjects,
+    budget: SearchBudget,
 }
 
 /// The objects to blame, by type and by the text of the rejection without the name of the resource: proxies of many classes reject alike.
-type KnownCulprits = BTreeMap<(TypeUrl, String), String>;
+type Culprits = BTreeMap<(TypeUrl, String), ObjectId>;
+
+/// What resources are with a culprit repaired. It is the same for all proxies of a class.
+type Repaired = BTreeMap<(ProxySet, ResourceKey, ObjectId), Option<(RenderedResource, Repair)>>;
 
 impl Judge {
+    fn follow_objects(&self, objects: &Arc<Snapshot>) {
+        let holding = self.views.holds().iter().next().is_some();
+        self.searching().earlier.follow(objects, holding, Instant::now());
+    }
+
+    fn searching(&self) -> MutexGuard<'_, Searching> {
+        self.searching.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// In two steps: the last good version is sent at once; then the newest one without the fault, which takes a search. Returns what it took without
+    /// searches. `None`: it failed.
+    async fn judge(self: Arc<Self>, batch: Vec<NackedResource>) -> Option<Duration> {
+        let (batch, first) = self.clone().step(batch, |nacked| !nacked.has_last_good()).await?;
+        if !batch.iter().any(NackedResource::has_last_good) {
+            return Some(first);
+        }
+        let (_, second) = self.step(batch, NackedResource::has_last_good).await?;
+        Some(first + second)
+    }
+
+    /// Holds all of a batch, with repairs for what `to_repair` selects.
+    async fn step(
+        self: Arc<Self>,
+        mut batch: Vec<NackedResource>,
+        to_repair: fn(&NackedResource) -> bool,
+    ) -> Option<(Vec<NackedResource>, Duration)> {
+        let stages = self.metrics.stages().clone();
+        let judged = spawn_blocking(move || {
+            let begun = Instant::now();
+            let (notifications, searched) = self.hold(&mut batch, to_repair);
+            (batch, notifications, begun.elapsed().saturating_sub(searched))
+        });
+        match judged.await {
+            Ok((batch, notifications, took)) => {
+                notify(notifications, stages).await;
+                Some((batch, took))
+            }
+            Err(error) => {
+                error!(%error, "what proxies reject could not be judged");
+                None
+            }
+        }
+    }
+
     /// Returns how long it searched for objects too.
-    fn judge(&self, mut batch: Vec<NackedResource>, metrics: &Metrics) -> (PendingNotifications, Duration) {
+    fn hold(
+        &self,
+        batch: &mut [NackedResource],
+        to_repair: fn(&NackedResource) -> bool,
+    ) -> (PendingNotifications, Duration) {
         let before = self.views.holds();
         let mut searched = Duration::ZERO;
         let notifications = if batch.is_empty() {
             self.views.review_holds(&self.streams, SystemTime::now())
         } else {
-            searched = self.find_substitutes(&mut batch);
-            self.views.hold_refused(&batch, &self.streams, self.term)
+            searched = self.repair(batch, to_repair);
+            self.views.hold_refused(batch, &self.streams, self.term)
         };
         let after = self.views.holds();
         if !Arc::ptr_eq(&before, &after) {
             let known: HashSet<*const Hold> = before.iter().map(Arc::as_ptr).collect();
             for hold in after.iter().filter(|hold| !known.contains(&Arc::as_ptr(hold))) {
-                metrics.nack_holds.with_label_values(&[hold.key.kind.label()]).inc();
+                self.metrics.nack_holds.with_label_values(&[hold.key.kind.label()]).inc();
                 log(hold);
             }
         }
-        metrics.held_resources.set(i64::try_from(self.views.holds_in_force().len()).unwrap_or(i64::MAX));
+        self.metrics.held_resources.set(i64::try_from(self.views.holds_in_force().len()).unwrap_or(i64::MAX));
         (notifications, searched)
     }
 
-    /// What is refused and was never good is made without the objects to blame, where that can be found out and its client has not had too many
-    /// searches. Returns how long it searched.
-    fn find_substitutes(&self, batch: &mut [NackedResource]) -> Duration {
+    /// Makes what is rejected with the object at fault as it was before, or without it, where that can be found out and the client has not had too
+    /// many searches. Returns how long it searched.
+    fn repair(&self, batch: &mut [NackedResource], to_repair: fn(&NackedResource) -> bool) -> Duration {
         let Some(mesh) = self.views.mesh() else { return Duration::ZERO };
-        let mut searches = self.searches.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut known = KnownCulprits::new();
+        let mut searching = self.searching();
+        let (mut culprits, mut made) = (Culprits::new(), Repaired::new());
         let (mut examined, mut searched) = (0, Duration::ZERO);
-        for nacked in batch.iter_mut().filter(|nacked| nacked.needs_substitute()) {
-            let (kind, name, reason) = (nacked.key().kind, nacked.key().name.clone(), nacked.reason().clone());
-            let proxy = nacked.proxy().clone();
-            let text = (kind, reason.replace(&*name, ""));
-            let found = match known.get(&text) {
-                Some(object) => {
-                    without_object(&mesh, &proxy, (kind, &name), object).map(|made| (made, vec![object.clone()]))
+        for nacked in batch.iter_mut().filter(|nacked| to_repair(nacked) && nacked.is_newest()) {
+            let (key, reason) = (nacked.key().clone(), nacked.reason().clone());
+            let text = (key.kind, reason.replace(&*key.name, ""));
+            if !culprits.contains_key(&text) {
+                if examined == MOST_EXAMINED || !searching.budget.allows(nacked.client(), Instant::now()) {
+                    continue;
                 }
-                None if examined < MOST_EXAMINED && searches.allows(nacked.client(), Instant::now()) => {
-                    examined += 1;
-                    let begun = Instant::now();
-                    let found = without_culprits(&mesh, &proxy, (kind, &name), &reason);
-                    let took = begun.elapsed();
-                    searches.spend(nacked.client(), took, begun + took);
-                    searched += took;
-                    found
-                }
-                None => None,
-            };
-            if let Some((made, objects)) = found {
-                known.insert(text, objects[0].clone());
-                nacked.substitute(made, objects);
+                examined += 1;
+                let begun = Instant::now();
+                let found = culprit(&mesh, nacked.proxy(), (key.kind, &key.name), &reason);
+                let took = begun.elapsed();
+                searching.budget.spend(nacked.client(), took, begun + took);
+                searched += took;
+                let Some(found) = found else { continue };
+                culprits.insert(text.clone(), found);
+            }
+            let object = &culprits[&text];
+            let of_class = made.entry((nacked.class(), key.clone(), object.clone()));
+            let repair = of_class.or_insert_with(|| searching.earlier.repair(&mesh, nacked, object));
+            if let Some((content, repair)) = repair.clone() {
+                nacked.substitute(content, repair);
             }
         }
         searched
+    }
+}
+
+impl EarlierObjects {
+    /// `None`: there is no such resource then.
+    fn repair(&self, mesh: &Mesh, nacked: &NackedResource, object: &ObjectId) -> Option<(RenderedResource, Repair)> {
+        let (earlier, name) = (self.find(object), object.to_string().into());
+        let repair = if earlier.is_some() { Repair::Earlier(name) } else { Repair::Without(name) };
+        let key = nacked.key();
+        Some((repaired(mesh, nacked.proxy(), (key.kind, &key.name), object, earlier)?, repair))
     }
 }
 

@@ -153,8 +153,8 @@ mod tests {
         let held = proxy(5, None, None);
         let kind = held.watched[0].kind;
         let mut all = xds::Changes::clone(&held.class.since(kind, 0));
-        let resource = all.changed.remove(1);
-        all.held.push(Arc::new(xds::HeldBack { resource, reason: "duplicate domain".into() }));
+        let (resource, culprit) = (all.changed.remove(1), None);
+        all.held.push(Arc::new(xds::HeldBack { resource, reason: "duplicate domain".into(), culprit }));
         let types = [WatchedType::held_back(&held.watched[0], all)];
         let rejected = Some(ProxyAck::Rejected("duplicate domain".to_owned()));
         assert_eq!(stream_ack("VirtualService n/b", &types), rejected);

@@ -98,7 +98,7 @@ impl WatchedType {
     /// Objects with something in content that is held back from the proxy, and why it is.
     pub(crate) fn held(&self) -> impl Iterator<Item = (&str, &Arc<str>)> {
         let asked = self.all.held.iter().filter(|it| self.is_asked(&it.resource.name));
-        asked.flat_map(|it| it.resource.provenance.iter().map(|named| (object(named), &it.reason)))
+        asked.flat_map(|it| it.objects().map(|named| (object(named), &it.reason)))
     }
 
     /// Objects whose resource is named in the reason of a NACK.

@@ -16,6 +16,7 @@ use crate::banner::Banner;
 use crate::grpc_ports::GrpcPorts;
 use crate::leader_tasks::TaskHandles;
 use crate::loaded::{Loaded, Opening};
+use crate::nack_holds::NackHolds;
 use crate::ports::Listeners;
 use crate::replicas::ReplicaBalancer;
 use crate::root_rotation::RootRotation;
@@ -42,13 +43,29 @@ impl Loaded {
     /// Announces the server and applies changes from now on.
     pub fn follow_changes(self) -> Running {
         let Loaded { opening, folder, origin, found, mut pipeline, keys, tasks, .. } = self;
-        let Opening { started, mesh, debounce, state, listeners, grpc, updates: (sender, receiver), .. } = opening;
+        let Opening {
+            started,
+            mesh,
+            debounce,
+            quarantine,
+            views,
+            state,
+            listeners,
+            grpc,
+            updates: (sender, receiver),
+            ..
+        } = opening;
         state.ports_open.store(true, Ordering::Relaxed);
         let mesh_text = found.mesh_text().cloned();
         let Listeners { open, off, .. } = listeners;
         eprint!("{}", Banner { origin: &origin, mesh: &mesh, found, open, off, took: started.elapsed() });
         pipeline.log_diagnostics();
         pipeline.record_history(state.history.clone());
+        if let Some(term) = quarantine {
+            let (streams, metrics) = (state.connections.clone(), state.metrics.clone());
+            let holds = NackHolds { views, streams, term, metrics, objects: pipeline.objects() };
+            tokio::spawn(holds.follow());
+        }
         if let Some(injection) = &state.injection {
             tokio::spawn(injection.clone().follow(pipeline.objects()));
         }

@@ -22,7 +22,7 @@ use crate::object_source::ObjectSource;
 use crate::ports::Listeners;
 use crate::settings::{JwksSettings, MeshSettings, ServerSettings, SourceSettings};
 use crate::state::SharedState;
-use crate::{class_sweep, jwks, memory_pressure, nack_holds, open_files};
+use crate::{class_sweep, jwks, memory_pressure, open_files};
 
 /// Batches of updates that the source may be ahead of the pipeline.
 const QUEUED_UPDATES: usize = 16;
@@ -78,9 +78,6 @@ impl Starting {
         let server = xds::Server::new(views.clone(), streams, metrics.streams.clone(), state.connections.clone());
         tokio::spawn(memory_pressure::follow(server.clone(), memory_limit));
         tokio::spawn(class_sweep::follow(views.clone()));
-        if let Some(term) = quarantine {
-            tokio::spawn(nack_holds::follow(views.clone(), state.connections.clone(), term, metrics.clone()));
-        }
         if let Some(history) = history {
             tokio::spawn(history.follow());
         }
@@ -91,6 +88,7 @@ impl Starting {
             debounce,
             identity,
             webhook,
+            quarantine,
             views,
             state,
             listeners,

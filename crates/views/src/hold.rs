@@ -55,18 +55,35 @@ pub struct Hold {
 pub enum Instead {
     /// What they acknowledged last.
     Pinned(Arc<Resource>),
-    /// What the resource is without the objects to blame: it was never good with them.
-    Without { content: Arc<Resource>, objects: Arc<[String]> },
+    /// The newest content but for the object to blame.
+    Repaired { content: Arc<Resource>, repair: Repair },
     /// Nothing, as if there were no such resource. It is not removed either: a proxy keeps what it has.
     LeftOut,
+}
+
+/// What is done about the object to blame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Repair {
+    /// It is left out: as it was before its last edit is not known, or it is new.
+    Without(Arc<str>),
+    /// It is taken as it was before it was edited.
+    Earlier(Arc<str>),
 }
 
 impl Instead {
     /// `None`: nothing is sent.
     pub fn content(&self) -> Option<&Arc<Resource>> {
         match self {
-            Instead::Pinned(content) | Instead::Without { content, .. } => Some(content),
+            Instead::Pinned(content) | Instead::Repaired { content, .. } => Some(content),
             Instead::LeftOut => None,
+        }
+    }
+
+    /// The only object of which proxies are not sent the newest. `None`: they are sent nothing new of the resource.
+    fn culprit(&self) -> Option<&Arc<str>> {
+        match self {
+            Instead::Repaired { repair: Repair::Without(object) | Repair::Earlier(object), .. } => Some(object),
+            Instead::Pinned(_) | Instead::LeftOut => None,
         }
     }
 }
@@ -85,7 +102,10 @@ impl fmt::Display for Instead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Instead::Pinned(_) => write!(f, "the last good version"),
-            Instead::Without { objects, .. } => write!(f, "what it is without {}", objects.join(" and ")),
+            Instead::Repaired { repair: Repair::Without(object), .. } => write!(f, "what it is without {object}"),
+            Instead::Repaired { repair: Repair::Earlier(object), .. } => {
+                write!(f, "what it is with {object} as it was before")
+            }
             Instead::LeftOut => write!(f, "nothing"),
         }
     }
@@ -267,7 +287,8 @@ impl ProxyHolds {
                 Some(hold) => {
                     replaced.insert(name.clone());
                     added.extend(hold.instead.content().cloned());
-                    held.push(Arc::new(HeldBack { resource, reason: hold.reason.clone() }));
+                    let culprit = hold.instead.culprit().cloned();
+                    held.push(Arc::new(HeldBack { resource, reason: hold.reason.clone(), culprit }));
                 }
                 None if listed.is_none() => added.push(resource),
                 None => {}

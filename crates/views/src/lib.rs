@@ -36,7 +36,7 @@ mod view;
 mod views;
 
 pub use class_limits::{ClassClient, ClassLimits};
-pub use hold::{ClassId, HELD_KINDS, Hold, Holds, Instead, ProxySet, ResourceKey};
+pub use hold::{ClassId, HELD_KINDS, Hold, Holds, Instead, ProxySet, Repair, ResourceKey};
 pub use member::{class_number, served_proxy};
 pub use node::node_info;
 pub use notifications::PendingNotifications;

@@ -152,6 +152,74 @@ async fn it_can_be_turned_off() {
     assert_eq!(timeout(&connect(&server, "late", "1.30.0").await), 2);
 }
 
+const ROUTE: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
+
+/// Sends requests for one path of a host to that host.
+fn routed(name: &str, path: &str) -> String {
+    let host = format!("{name}.shop.svc.cluster.local");
+    format!(
+        "{{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {{name: {name}, namespace: shop}}, spec: \
+         {{hosts: [{host}], http: [{{match: [{{uri: {{exact: {path}}}}}], route: [{{destination: {{host: {host}}}}}]}}]}}}}"
+    )
+}
+
+/// Until the routes of port 80 have some paths and lack others.
+async fn until_routes(client: &mut AdsClient, with: &[&str], without: &[&str]) {
+    let mut routes = String::new();
+    let reached = eventually("other routes", async || {
+        client.count_responses(Duration::from_millis(50)).await?;
+        let routes80 = client.resources(ROUTE).remove("80").expect("the routes of port 80");
+        routes = String::from_utf8_lossy(&routes80.value).into_owned();
+        Ok(with.iter().all(|path| routes.contains(path)) && !without.iter().any(|path| routes.contains(path)))
+    });
+    reached.await.unwrap_or_else(|error| panic!("{error:#}: with {with:?}, without {without:?}:\n{routes}"));
+}
+
+/// The hosts of a port share a route configuration: the last good version of it would keep every other VirtualService as it was.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_virtual_service_that_is_refused_keeps_no_other_from_the_same_routes() {
+    let bank = SHOP.replace("cart", "bank").replace("10.96.0.1", "10.96.0.2").replace("10.0.0.7", "10.0.0.8");
+    let objects = [("cart.yaml", SHOP), ("bank.yaml", &bank)];
+    let dir = folder(&[objects[0], objects[1], ("rules.yaml", &routed("cart", "/cart-good"))]);
+    let server = Server::start(&dir, &[]);
+    let mut client = connect(&server, "one", "1.30.0").await;
+    client.ask(ROUTE, &["80".to_owned()].into(), DEADLINE).await.expect("routes");
+    until_routes(&mut client, &["/cart-good"], &[]).await;
+    let refused = "80: '/cart-bad' is no path of mine";
+    // With an edit that is at fault comes one that is not.
+    put(&dir, "rules.yaml", &[routed("cart", "/cart-bad"), routed("bank", "/bank-one")].join("\n---\n"));
+    client.reject(ROUTE, refused, DEADLINE).await.expect("a response to reject");
+    until_routes(&mut client, &["/cart-good", "/bank-one"], &["/cart-bad"]).await;
+    let repaired = "sent instead: what it is with VirtualService shop/cart as it was before";
+    until_nacks(&server, |shown| shown.contains(repaired) && shown.contains("its class")).await;
+    // The fault is still there when the other one is edited again.
+    put(&dir, "rules.yaml", &[routed("cart", "/cart-bad"), routed("bank", "/bank-two")].join("\n---\n"));
+    client.reject(ROUTE, refused, DEADLINE).await.expect("a response to reject");
+    until_routes(&mut client, &["/cart-good", "/bank-two"], &["/cart-bad", "/bank-one"]).await;
+    let mut late = connect(&server, "late", "1.30.0").await;
+    late.ask(ROUTE, &["80".to_owned()].into(), DEADLINE).await.expect("routes");
+    until_routes(&mut late, &["/cart-good", "/bank-two"], &["/cart-bad"]).await;
+    put(&dir, "rules.yaml", &[routed("cart", "/cart-new"), routed("bank", "/bank-two")].join("\n---\n"));
+    for client in [&mut client, &mut late] {
+        until_routes(client, &["/cart-new", "/bank-two"], &["/cart-good"]).await;
+    }
+    until_nacks(&server, |shown| shown.contains("no proxy rejects anything")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_virtual_service_that_is_refused_is_left_out_of_routes_that_others_change() {
+    let dir = folder(&[("cart.yaml", SHOP), ("rules.yaml", &routed("cart", "/cart-one"))]);
+    let server = Server::start(&dir, &[]);
+    let mut client = connect(&server, "one", "1.30.0").await;
+    client.ask(ROUTE, &["80".to_owned()].into(), DEADLINE).await.expect("routes");
+    let bank = SHOP.replace("cart", "bank").replace("10.96.0.1", "10.96.0.2").replace("10.0.0.7", "10.0.0.8");
+    let more = [bank, routed("bank", "/bank-bad"), routed("cart", "/cart-two")].join("\n---\n");
+    put(&dir, "rules.yaml", &more);
+    client.reject(ROUTE, "80: '/bank-bad' is no path of mine", DEADLINE).await.expect("a response to reject");
+    until_routes(&mut client, &["/cart-two", "bank.shop.svc"], &["/bank-bad"]).await;
+    until_nacks(&server, |shown| shown.contains("what it is without VirtualService shop/bank")).await;
+}
+
 const POISON: &str = r#"{apiVersion: networking.istio.io/v1alpha3, kind: EnvoyFilter, metadata: {name: lua, namespace: shop},
     spec: {workloadSelector: {labels: {app: stock}}, configPatches: [{applyTo: HTTP_FILTER,
     match: {context: SIDECAR_INBOUND, listener: {filterChain: {filter: {name: envoy.filters.network.http_connection_manager, subFilter: {name: envoy.filters.http.router}}}}},

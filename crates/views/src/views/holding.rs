@@ -12,7 +12,7 @@ use xds::{Connections, Kinds, NackReport, Push, Resource, Seq, TypeUrl, Variant,
 
 use super::{Views, lock};
 use crate::class_limits::ClassClient;
-use crate::hold::{HELD_KINDS, Hold, Holds, Instead, ProxySet, ResourceKey};
+use crate::hold::{HELD_KINDS, Hold, Holds, Instead, ProxySet, Repair, ResourceKey};
 use crate::layer::encode;
 use crate::member::Member;
 use crate::notifications::PendingNotifications;
@@ -33,8 +33,8 @@ pub struct NackedResource {
     refused: Arc<Resource>,
     /// What the proxy acknowledged last of this resource. `None`: nothing, or it is not known any more.
     good: Option<Arc<Resource>>,
-    /// Content made without the objects to blame, and those.
-    substitute: Option<(Arc<Resource>, Arc<[String]>)>,
+    /// Content made without the fault.
+    substitute: Option<(Arc<Resource>, Repair)>,
     reason: Arc<str>,
     at: SystemTime,
 }
@@ -85,17 +85,28 @@ impl NackedResource {
         &self.refused
     }
 
-    /// It is not known what the proxy had before, and the resource still has the content that it refuses.
-    pub fn needs_substitute(&self) -> bool {
-        let newest = self.member.newest(&self.key);
-        self.good.is_none() && newest.is_some_and(|newest| newest.version == self.refused.version)
+    /// Its class and version: the resource has the same content for all of them.
+    pub fn class(&self) -> ProxySet {
+        self.member.class_set()
     }
 
-    /// Gives the proxy what the resource is without these objects.
-    pub fn substitute(&mut self, made: RenderedResource, objects: Vec<String>) {
+    /// There is a version that the proxy is sent in its place.
+    pub fn has_last_good(&self) -> bool {
+        self.good.is_some()
+    }
+
+    /// The resource still has the content that the proxy refuses.
+    pub fn is_newest(&self) -> bool {
+        let newest = self.member.newest(&self.key);
+        newest.is_some_and(|newest| newest.version == self.refused.version)
+    }
+
+    /// Gives the proxy what the resource is after a repair.
+    pub fn substitute(&mut self, made: RenderedResource, repair: Repair) {
         let content = encode(made);
-        if content.version != self.refused.version {
-            self.substitute = Some((Arc::new(content), objects.into()));
+        let is_known = |known: &Resource| known.version == content.version;
+        if !is_known(&self.refused) && !self.good.as_deref().is_some_and(is_known) {
+            self.substitute = Some((Arc::new(content), repair));
         }
     }
 }
@@ -282,16 +293,24 @@ impl NackedResource {
         let left_out = (self.variant == Variant::Delta).then_some(Instead::LeftOut);
         let instead = match in_force.map(|hold| &hold.instead) {
             None if newest.version != self.refused.version => None,
-            None => {
-                let without = |(content, objects)| Instead::Without { content, objects };
-                let good = self.good.clone().map(Instead::Pinned);
-                good.or_else(|| self.substitute.clone().map(without)).or(left_out)
-            }
+            None => self.last_good().or_else(|| self.repaired()).or(left_out),
             // What was sent in its place was refused too.
-            Some(instead) if instead.content().is_some_and(|it| it.version == self.refused.version) => left_out,
+            Some(instead) if instead.content().is_some_and(|it| it.version == self.refused.version) => {
+                self.last_good().or(left_out)
+            }
+            // The last good version was sent at once, and lacks what others have changed in the resource.
+            Some(Instead::Pinned(_)) if newest.version == self.refused.version => self.repaired(),
             Some(_) => None,
         };
         Some((newest, instead?))
+    }
+
+    fn last_good(&self) -> Option<Instead> {
+        self.good.clone().map(Instead::Pinned)
+    }
+
+    fn repaired(&self) -> Option<Instead> {
+        self.substitute.clone().map(|(content, repair)| Instead::Repaired { content, repair })
     }
 }
 

@@ -32,6 +32,16 @@ pub struct Changes {
 pub struct HeldBack {
     pub resource: Arc<Resource>,
     pub reason: Arc<str>,
+    /// The proxy is sent what the other objects make of the resource. `None`: it is sent nothing new of it.
+    pub culprit: Option<Arc<str>>,
+}
+
+impl HeldBack {
+    /// What is held back comes from these, as `EnvoyFilter shop/lua`, with the patch where it is known.
+    pub fn objects(&self) -> impl Iterator<Item = &Arc<str>> {
+        let all = self.culprit.is_none().then(|| self.resource.provenance.iter());
+        self.culprit.iter().chain(all.into_iter().flatten())
+    }
 }
 
 impl Changes {

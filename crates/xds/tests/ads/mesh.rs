@@ -157,7 +157,7 @@ impl State {
             changed.retain(|resource| resource.name != refused.name);
             if *at > since || changed.len() < before {
                 changed.extend(pinned.clone());
-                held_back.push(Arc::new(HeldBack { resource: refused.clone(), reason: "no".into() }));
+                held_back.push(Arc::new(HeldBack { resource: refused.clone(), reason: "no".into(), culprit: None }));
             }
         }
         held_back
