@@ -101,7 +101,8 @@ async function costs(pages) {
       if (at % 4 === 0) without.push(await share(changing));
       const before = server.processorSeconds;
       const page = await open(hash);
-      await pause(3000);
+      // With the doctor's first answer, which comes after some seconds.
+      await pause(8000);
       const opening = server.processorSeconds - before;
       const percent = await share(changing);
       await close(page);

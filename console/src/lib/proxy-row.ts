@@ -54,6 +54,10 @@ export function worst(types: Record<string, SyncNumber>): SyncNumber {
 
 export const STATE_NAMES: Record<SyncNumber, string> = { 0: "not sent", 1: "behind", 2: "synced", 3: "rejected" };
 
+/** Without the word, where there is room for a mark only. */
+export const STATE_MARKS = ["○", "◐", "●", "✗"];
+export const STATE_CLASSES = ["dim", "warn", "good", "bad"];
+
 /** Names for an input field, where they stand as they are: those that can be read. */
 export function suggestions(rows: Iterable<ProxyRow>): string[] {
   const names: string[] = [];
