@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use config::diagnostic::ObjectId;
+use config::object::AnyObject;
 use config::store::Snapshot;
 use model::Mesh;
 use provenance::{culprit, repaired};
@@ -56,8 +57,12 @@ impl NackHolds {
             streams: self.streams,
             term: self.term,
             metrics: self.metrics,
-            searching: Mutex::new(Searching { earlier, budget: SearchBudget::default() }),
+            earlier: Mutex::new(earlier),
+            searches: Mutex::default(),
+            deciding: Mutex::default(),
         });
+        let (to_repair, repairs) = mpsc::channel(QUEUED);
+        tokio::spawn(judge.clone().repair_all(repairs));
         let (mut reviews, mut pause) = (interval(REVIEW), GATHER);
         loop {
             let mut batch = Vec::new();
@@ -73,8 +78,11 @@ impl NackHolds {
                 _ = reviews.tick() => {}
             }
             judge.follow_objects(&self.objects.borrow_and_update().clone());
-            if let Some(took) = judge.clone().judge(batch).await {
+            if let Some((batch, took)) = judge.clone().step(batch, |nacked| !nacked.has_last_good()).await {
                 pause = GATHER.max(took * PAUSE);
+                for nacked in batch.into_iter().filter(NackedResource::has_last_good) {
+                    let _ = to_repair.try_send(nacked);
+                }
             }
         }
     }
@@ -85,12 +93,10 @@ struct Judge {
     streams: Arc<Connections>,
     term: Duration,
     metrics: Arc<Metrics>,
-    searching: Mutex<Searching>,
-}
-
-struct Searching {
-    earlier: EarlierObjects,
-    budget: SearchBudget,
+    earlier: Mutex<EarlierObjects>,
+    searches: Mutex<SearchBudget>,
+    /// So that new holds are counted once.
+    deciding: Mutex<()>,
 }
 
 /// The objects to blame, by type and by the text of the rejection without the name of the resource: proxies of many classes reject alike.
@@ -102,25 +108,21 @@ type Repaired = BTreeMap<(ProxySet, ResourceKey, ObjectId), Option<(RenderedReso
 impl Judge {
     fn follow_objects(&self, objects: &Arc<Snapshot>) {
         let holding = self.views.holds().iter().next().is_some();
-        self.searching().earlier.follow(objects, holding, Instant::now());
+        locked(&self.earlier).follow(objects, holding, Instant::now());
     }
 
-    fn searching(&self) -> MutexGuard<'_, Searching> {
-        self.searching.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// In two steps: the last good version is sent at once; then the newest one without the fault, which takes a search. Returns what it took without
-    /// searches. `None`: it failed.
-    async fn judge(self: Arc<Self>, batch: Vec<NackedResource>) -> Option<Duration> {
-        let (batch, first) = self.clone().step(batch, |nacked| !nacked.has_last_good()).await?;
-        if !batch.iter().any(NackedResource::has_last_good) {
-            return Some(first);
+    /// The last good version of these is sent already. Searches take up to seconds, which other rejections do not wait for.
+    async fn repair_all(self: Arc<Self>, mut nacked: mpsc::Receiver<NackedResource>) {
+        loop {
+            let mut batch = Vec::new();
+            if nacked.recv_many(&mut batch, QUEUED).await == 0 {
+                return;
+            }
+            self.clone().step(batch, NackedResource::has_last_good).await;
         }
-        let (_, second) = self.step(batch, NackedResource::has_last_good).await?;
-        Some(first + second)
     }
 
-    /// Holds all of a batch, with repairs for what `to_repair` selects.
+    /// Holds all of a batch, with repairs for what `to_repair` selects. Returns it, and what it took without searches. `None`: it failed.
     async fn step(
         self: Arc<Self>,
         mut batch: Vec<NackedResource>,
@@ -150,13 +152,12 @@ impl Judge {
         batch: &mut [NackedResource],
         to_repair: fn(&NackedResource) -> bool,
     ) -> (PendingNotifications, Duration) {
+        let searched = self.repair(batch, to_repair);
+        let _deciding = locked(&self.deciding);
         let before = self.views.holds();
-        let mut searched = Duration::ZERO;
-        let notifications = if batch.is_empty() {
-            self.views.review_holds(&self.streams, SystemTime::now())
-        } else {
-            searched = self.repair(batch, to_repair);
-            self.views.hold_refused(batch, &self.streams, self.term)
+        let notifications = match batch {
+            [] => self.views.review_holds(&self.streams, SystemTime::now()),
+            batch => self.views.hold_refused(batch, &self.streams, self.term),
         };
         let after = self.views.holds();
         if !Arc::ptr_eq(&before, &after) {
@@ -174,44 +175,52 @@ impl Judge {
     /// many searches. Returns how long it searched.
     fn repair(&self, batch: &mut [NackedResource], to_repair: fn(&NackedResource) -> bool) -> Duration {
         let Some(mesh) = self.views.mesh() else { return Duration::ZERO };
-        let mut searching = self.searching();
         let (mut culprits, mut made) = (Culprits::new(), Repaired::new());
-        let (mut examined, mut searched) = (0, Duration::ZERO);
+        let (mut examined, begun) = (0, Instant::now());
         for nacked in batch.iter_mut().filter(|nacked| to_repair(nacked) && nacked.is_newest()) {
-            let (key, reason) = (nacked.key().clone(), nacked.reason().clone());
-            let text = (key.kind, reason.replace(&*key.name, ""));
-            if !culprits.contains_key(&text) {
-                if examined == MOST_EXAMINED || !searching.budget.allows(nacked.client(), Instant::now()) {
-                    continue;
-                }
-                examined += 1;
-                let begun = Instant::now();
-                let found = culprit(&mesh, nacked.proxy(), (key.kind, &key.name), &reason);
-                let took = begun.elapsed();
-                searching.budget.spend(nacked.client(), took, begun + took);
-                searched += took;
-                let Some(found) = found else { continue };
-                culprits.insert(text.clone(), found);
+            let key = nacked.key().clone();
+            let text = (key.kind, nacked.reason().replace(&*key.name, ""));
+            let is_known = culprits.contains_key(&text);
+            // What has a last good version can do without a repair.
+            let is_paid = !is_known || nacked.has_last_good();
+            let started = Instant::now();
+            if is_paid && !locked(&self.searches).allows(nacked.client(), started) {
+                continue;
             }
-            let object = &culprits[&text];
-            let of_class = made.entry((nacked.class(), key.clone(), object.clone()));
-            let repair = of_class.or_insert_with(|| searching.earlier.repair(&mesh, nacked, object));
-            if let Some((content, repair)) = repair.clone() {
-                nacked.substitute(content, repair);
+            if !is_known && examined < MOST_EXAMINED {
+                examined += 1;
+                let found = culprit(&mesh, nacked.proxy(), (key.kind, &key.name), nacked.reason());
+                culprits.extend(found.map(|found| (text.clone(), found)));
+            }
+            if let Some(object) = culprits.get(&text) {
+                let earlier = || locked(&self.earlier).find(object);
+                let of_class = made.entry((nacked.class(), key, object.clone()));
+                if let Some((content, repair)) = of_class.or_insert_with(|| repair(&mesh, nacked, object, earlier())) {
+                    nacked.substitute(content.clone(), repair.clone());
+                }
+            }
+            if is_paid {
+                locked(&self.searches).spend(nacked.client(), started.elapsed(), Instant::now());
             }
         }
-        searched
+        begun.elapsed()
     }
 }
 
-impl EarlierObjects {
-    /// `None`: there is no such resource then.
-    fn repair(&self, mesh: &Mesh, nacked: &NackedResource, object: &ObjectId) -> Option<(RenderedResource, Repair)> {
-        let (earlier, name) = (self.find(object), object.to_string().into());
-        let repair = if earlier.is_some() { Repair::Earlier(name) } else { Repair::Without(name) };
-        let key = nacked.key();
-        Some((repaired(mesh, nacked.proxy(), (key.kind, &key.name), object, earlier)?, repair))
-    }
+/// `None`: there is no such resource then.
+fn repair(
+    mesh: &Mesh,
+    nacked: &NackedResource,
+    culprit: &ObjectId,
+    earlier: Option<AnyObject>,
+) -> Option<(RenderedResource, Repair)> {
+    let (name, key) = (culprit.to_string().into(), nacked.key());
+    let repair = if earlier.is_some() { Repair::Earlier(name) } else { Repair::Without(name) };
+    Some((repaired(mesh, nacked.proxy(), (key.kind, &key.name), culprit, earlier)?, repair))
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn log(hold: &Hold) {

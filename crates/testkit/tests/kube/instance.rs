@@ -121,14 +121,18 @@ impl Instance {
 
     /// All series of a metric whose labels have this text, added up.
     pub(crate) fn metric(&self, name: &str, labels: &str) -> Result<f64> {
-        let page = self.page("/metrics")?;
-        let series = page.lines().filter_map(|line| {
-            let (series, value) = line.rsplit_once(' ')?;
-            let own = series.strip_prefix(name)?;
-            (own.is_empty() || own.starts_with('{') && own.contains(labels)).then(|| value.parse::<f64>().ok())?
-        });
-        Ok(series.sum())
+        Ok(sum_of_series(&self.page("/metrics")?, name, labels))
     }
+}
+
+/// Of one page of metrics.
+pub(crate) fn sum_of_series(page: &str, name: &str, labels: &str) -> f64 {
+    let series = page.lines().filter_map(|line| {
+        let (series, value) = line.rsplit_once(' ')?;
+        let own = series.strip_prefix(name)?;
+        (own.is_empty() || own.starts_with('{') && own.contains(labels)).then(|| value.parse::<f64>().ok())?
+    });
+    series.sum()
 }
 
 /// What a server needs for an external CA: the files of its secure port, and the roots of the mesh. The CA itself is not reached.
