@@ -47,7 +47,8 @@ async function close(page) {
 }
 /** Data rows of the only table of rows. */
 const count = (page) => page.evaluate(() => Number(document.querySelector("[role=table]")?.getAttribute("aria-rowcount")) - 1);
-const counts = (page, wanted) => page.waitForFunction((wanted) => Number(document.querySelector("[role=table]")?.getAttribute("aria-rowcount")) - 1 === wanted, wanted);
+/** The server samples its proxies in a small part of its time: on a busy machine, of a debug build, half a minute apart. */
+const counts = (page, wanted) => page.waitForFunction((wanted) => Number(document.querySelector("[role=table]")?.getAttribute("aria-rowcount")) - 1 === wanted, wanted, { timeout: 90_000 });
 
 /** Another setting of an object: a push to the shop. */
 let limit = 10;

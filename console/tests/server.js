@@ -32,9 +32,16 @@ export class Server {
     server.work = mkdtempSync(join(tmpdir(), "meltemi-console-"));
     server.folder = join(server.work, "mesh");
     cpSync(folder, server.folder, { recursive: true });
-    [server.pages, server.xds, server.ready, server.secure] = [await freePort(), await freePort(), await freePort(), await freePort()];
-    await server.run();
-    return server;
+    for (let tries = 0; ; tries++) {
+      [server.pages, server.xds, server.ready, server.secure] = [await freePort(), await freePort(), await freePort(), await freePort()];
+      try {
+        await server.run();
+        return server;
+      } catch (error) {
+        // The ports stay the same over a restart of the server, so they are not bound meanwhile: another program may have taken one.
+        if (tries === 3 || !server.log.includes("Address already in use")) throw error;
+      }
+    }
   }
 
   get url() {
