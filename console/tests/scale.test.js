@@ -47,7 +47,7 @@ async function close(page) {
 }
 /** Data rows of the only table of rows. */
 const count = (page) => page.evaluate(() => Number(document.querySelector("[role=table]")?.getAttribute("aria-rowcount")) - 1);
-/** The server samples its proxies in a small part of its time: on a busy machine, of a debug build, half a minute apart. */
+/** After each sample of the proxies the server waits 400 times as long as the sample took: half a minute for a debug build on a busy machine. */
 const counts = (page, wanted) => page.waitForFunction((wanted) => Number(document.querySelector("[role=table]")?.getAttribute("aria-rowcount")) - 1 === wanted, wanted, { timeout: 90_000 });
 
 /** Another setting of an object: a push to the shop. */
