@@ -1,7 +1,7 @@
 // Asks the server again and again, and lets it rest in between: however large the mesh is, one page takes less than a hundredth of a processor.
 
-/** Waits so many times as long as the server worked. */
-const REST = 150;
+/** Waits so many times as long as the server worked. Overview and event stream, which every page follows, take as much again. */
+const REST = 250;
 
 export class Paced {
   readonly #least: number;

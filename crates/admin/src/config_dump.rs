@@ -154,6 +154,11 @@ pub(crate) fn redacted(any: &Any) -> Value {
     decoded
 }
 
+/// The message, private keys included.
+pub(crate) fn unredacted_message(resource: &Resource) -> Option<Any> {
+    messages(resource.entry(Variant::Sotw)).into_iter().next()
+}
+
 /// What an entry of a response holds.
 pub(crate) fn messages(entry: Bytes) -> Vec<Any> {
     DiscoveryResponse::decode(entry).unwrap_or_default().resources

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::http::StatusCode;
 use config::diagnostic::ObjectId;
 use model::{Mesh, Proxy};
-use provenance::{HeldResource, ObjectExplanation, ObjectHolder, ReachState, ResourceExplanation, object_of};
+use provenance::{ObjectExplanation, ObjectHolder, ProxyResource, ReachState, ResourceExplanation, object_of};
 use serde::{Deserialize, Serialize};
 use views::{Hold, HoldInForce, served_proxy};
 use xds::{Changes, Connection, TypeUrl, Variant, WatchInfo};
@@ -48,10 +48,10 @@ pub struct HoldStatus {
     pub until: String,
 }
 
-/// Rejections that are attributed to fields in one page: each takes up to seconds.
-const MOST_BLAMED: usize = 8;
+/// NACKs that are attributed to fields in one page. Attributing one takes up to seconds.
+const MAX_ATTRIBUTED_NACKS: usize = 8;
 /// Resources that are examined for a reason that names none.
-const MOST_SUSPECTS: usize = 4;
+const MAX_CANDIDATES: usize = 4;
 
 /// `null`: the proxy is not connected here.
 pub(crate) fn proxy(state: &AdminState, request: &PageRequest<'_>) -> Page {
@@ -66,13 +66,13 @@ pub(crate) fn proxy(state: &AdminState, request: &PageRequest<'_>) -> Page {
             None => resource_history::past_proxy(state, request),
         };
     }
-    let Some(connection) = configured(state, wanted) else { return Page::json(pretty, &serde_json::Value::Null) };
+    let Some(connection) = config_stream(state, wanted) else { return Page::json(pretty, &serde_json::Value::Null) };
     if !request.access.sees(&connection.proxy.namespace) {
         return Page::text(StatusCode::FORBIDDEN, "this proxy belongs to another namespace than yours\n");
     }
     let (Some(mesh), Some(proxy)) = (mesh(state), served_proxy(connection.class.as_ref())) else { return not_loaded() };
     let Some(resource) = request.parameters.get("resource") else {
-        let mut explained = provenance::explain_proxy(&mesh, proxy, &held(&connection));
+        let mut explained = provenance::explain_proxy(&mesh, proxy, &proxy_resources(&connection));
         explained.rejects = rejects(&connection);
         explained.held_back = all_held_back(&connection);
         return Page::json(pretty, &explained);
@@ -112,7 +112,7 @@ fn explained_object(
     connections: &[Connection],
 ) -> ObjectExplanation {
     let named = id.to_string();
-    let mut index = HeldIndex { object: &named, known: HashMap::new() };
+    let mut index = ObjectResources { object: &named, known: HashMap::new() };
     let reached: Vec<_> = connections
         .iter()
         .map(|connection| (connection, index.of(connection)))
@@ -137,7 +137,7 @@ fn explained_object(
 struct Rejected<'a> {
     status: NackStatus,
     proxy: Option<&'a Arc<Proxy>>,
-    suspects: BTreeSet<Arc<str>>,
+    candidates: BTreeSet<Arc<str>>,
 }
 
 /// The current rejections, the newest last. What is held back for a rejection is still rejected, although the proxy has acknowledged since.
@@ -153,7 +153,7 @@ pub(crate) fn nacks(state: &AdminState, request: &PageRequest<'_>) -> Page {
             let since = watched.sent.as_ref().map_or_else(String::new, |sent| time(sent.at));
             let group = groups.entry((watched.kind, &**reason)).or_insert_with(|| Rejected {
                 proxy: served_proxy(connection.class.as_ref()),
-                suspects: suspects(connection, watched, reason),
+                candidates: candidates(connection, watched, reason),
                 status: NackStatus::new(watched.kind, reason, since.clone()),
             });
             group.status.add(&connection.proxy.id, since);
@@ -164,19 +164,19 @@ pub(crate) fn nacks(state: &AdminState, request: &PageRequest<'_>) -> Page {
         for proxy in proxies.iter().filter(|it| request.access.sees(&it.namespace)) {
             let group = groups.entry((hold.key.kind, &*hold.reason)).or_insert_with(|| Rejected {
                 proxy: Some(proxy),
-                suspects: BTreeSet::new(),
+                candidates: BTreeSet::new(),
                 status: NackStatus::new(hold.key.kind, &hold.reason, since.clone()),
             });
             group.status.add(&proxy.id, since.clone());
-            group.suspects.insert(hold.key.name.clone());
+            group.candidates.insert(hold.key.name.clone());
             group.status.add_hold(hold);
         }
     }
     let mut listed: Vec<NackStatus> = Vec::new();
-    for (index, ((kind, reason), Rejected { mut status, proxy, suspects })) in groups.into_iter().enumerate() {
-        if let Some(proxy) = proxy.filter(|_| index < MOST_BLAMED) {
-            let blame = |name: &Arc<str>| provenance::blame(&mesh, proxy, kind, name, reason);
-            status.resources = suspects.iter().filter_map(blame).collect();
+    for (index, ((kind, reason), Rejected { mut status, proxy, candidates })) in groups.into_iter().enumerate() {
+        if let Some(proxy) = proxy.filter(|_| index < MAX_ATTRIBUTED_NACKS) {
+            let attribute = |name: &Arc<str>| provenance::blame(&mesh, proxy, kind, name, reason);
+            status.resources = candidates.iter().filter_map(attribute).collect();
         }
         listed.push(status);
     }
@@ -211,22 +211,22 @@ impl NackStatus {
 }
 
 /// Resources that a rejection may mean.
-fn suspects(connection: &Connection, watched: &WatchInfo, reason: &str) -> BTreeSet<Arc<str>> {
+fn candidates(connection: &Connection, watched: &WatchInfo, reason: &str) -> BTreeSet<Arc<str>> {
     let behind = connection.class.since(watched.kind, watched.position);
     let sent: BTreeSet<Arc<str>> =
         behind.changed.iter().map(|it| it.name.clone()).filter(|name| is_asked(watched, name)).collect();
     let named: BTreeSet<Arc<str>> = sent.iter().filter(|name| xds::mentions_name(reason, name)).cloned().collect();
-    if named.is_empty() { sent.into_iter().take(MOST_SUSPECTS).collect() } else { named }
+    if named.is_empty() { sent.into_iter().take(MAX_CANDIDATES).collect() } else { named }
 }
 
 /// The resources of an object by class and type, which many streams share.
-struct HeldIndex<'a> {
+struct ObjectResources<'a> {
     object: &'a str,
     /// By the address of the answer, which is kept so that no other one gets that address.
     known: HashMap<usize, (Arc<Changes>, Vec<Arc<str>>)>,
 }
 
-impl HeldIndex<'_> {
+impl ObjectResources<'_> {
     fn of(&mut self, connection: &Connection) -> Vec<(TypeUrl, Arc<str>)> {
         let mut found = Vec::new();
         // Secrets are made from no object of a mesh that is explained, and each proxy has its own.
@@ -301,16 +301,16 @@ fn all_held_back(connection: &Connection) -> BTreeMap<String, String> {
 }
 
 /// The stream of the configuration of a proxy: an Envoy may have others for its certificates.
-fn configured(state: &AdminState, wanted: &str) -> Option<Connection> {
+fn config_stream(state: &AdminState, wanted: &str) -> Option<Connection> {
     let all = state.server.connections.snapshot().into_iter().filter(|it| it.proxy.id == wanted || it.id == wanted);
     all.max_by_key(|it| it.watched.len())
 }
 
-fn held(connection: &Connection) -> Vec<HeldResource> {
+fn proxy_resources(connection: &Connection) -> Vec<ProxyResource> {
     let mut found = Vec::new();
     for watched in connection.watched.iter().filter(|it| it.kind != TypeUrl::Secret) {
         let all = connection.class.since(watched.kind, 0);
-        found.extend(all.changed.iter().filter(|it| is_asked(watched, &it.name)).map(|it| HeldResource {
+        found.extend(all.changed.iter().filter(|it| is_asked(watched, &it.name)).map(|it| ProxyResource {
             kind: watched.kind.short(),
             name: it.name.clone(),
             bytes: it.entry(Variant::Sotw).len(),

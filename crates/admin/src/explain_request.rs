@@ -1,11 +1,11 @@
-//! The page `explain/request`: the way of one request through connected proxies, as `meltemi explain request -o json` has it.
+//! The page `explain/request`: the path of one request through connected proxies, as `meltemi explain request -o json` has it.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use explain::{ExplainedProxy, HopSide, Payload, PlannedRequest, ProxyResources, Token};
+use explain::{ExplainedProxy, ExplainedRequest, HopSide, Payload, ProxyResources, Token};
 use serde_json::{Map, Value};
 use xds::{Connection, TypeUrl, Variant};
 
@@ -26,26 +26,26 @@ pub(crate) fn page(state: &AdminState, parameters: &HashMap<String, String>, pre
         (None, Some(pod)) => (pod, HopSide::Client),
         (None, None) => return Page::text(StatusCode::BAD_REQUEST, USAGE),
     };
-    let Some(request) = planned(parameters) else { return Page::text(StatusCode::BAD_REQUEST, USAGE) };
+    let Some(request) = parse_request(parameters) else { return Page::text(StatusCode::BAD_REQUEST, USAGE) };
     let mesh_state = state.mesh_state();
     let Some(mesh) = &mesh_state.mesh else {
         return Page::text(StatusCode::SERVICE_UNAVAILABLE, "the first load is not complete\n");
     };
-    let of = |connection: &Connection| resources(connection, (&mesh.config.trust_domain, &mesh.env.domain));
+    let resources_of = |connection: &Connection| resources(connection, (&mesh.config.trust_domain, &mesh.env.domain));
     let connections = &state.server.connections;
-    let Some(client) = connections.first(|it| it.proxy.id == *name).map(|it| of(&it)) else {
+    let Some(client) = connections.first(|it| it.proxy.id == *name).map(|it| resources_of(&it)) else {
         return Page::text(StatusCode::NOT_FOUND, crate::debug_pages::NOT_CONNECTED);
     };
-    let mut at = |ip: IpAddr| {
+    let mut proxy_at = |ip: IpAddr| {
         let ip = ip.to_string();
         let found = connections
             .first(|it| metadata(it)["INSTANCE_IPS"].as_str().is_some_and(|ips| ips.split(',').any(|own| own == ip)));
-        found.map(|it| Arc::new(of(&it)))
+        found.map(|it| Arc::new(resources_of(&it)))
     };
-    Page::json(pretty, &explain::explain(&request, &client, side, &mut at))
+    Page::json(pretty, &explain::explain(&request, &client, side, &mut proxy_at))
 }
 
-fn planned(parameters: &HashMap<String, String>) -> Option<PlannedRequest> {
+fn parse_request(parameters: &HashMap<String, String>) -> Option<ExplainedRequest> {
     let text = |key: &str| parameters.get(key).cloned();
     let (host, port) = match parameters.get("to")?.rsplit_once(':') {
         Some((host, port)) => (host, port.parse().ok()?),
@@ -69,7 +69,7 @@ fn planned(parameters: &HashMap<String, String>) -> Option<PlannedRequest> {
             headers: named("header."),
         }
     };
-    Some(PlannedRequest {
+    Some(ExplainedRequest {
         host: host.to_owned(),
         port,
         address: text("to_ip").and_then(|ip| ip.parse().ok()).or_else(|| host.parse().ok()),

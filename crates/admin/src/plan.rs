@@ -5,6 +5,7 @@ mod configuration;
 mod difference;
 pub(crate) mod page;
 mod requests;
+mod virtual_hosts;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use server::{ObjectEffect, PlannedObjects};
 use views::{Plan, PlannedChange, PlannedGroup};
-use xds::{Resource, TypeUrl, Variant};
+use xds::{TypeUrl, Variant};
 
 use crate::config_dump;
 pub use configuration::{PlannedConfiguration, PlannedResource};
@@ -308,7 +309,7 @@ impl ResourceReports {
                 continue;
             }
             self.remaining -= 1;
-            let [old, new] = [&change.before, &change.after].map(|side| side.as_deref().and_then(message));
+            let [old, new] = messages(change, self.detail);
             report.requests.extend(match change.kind {
                 TypeUrl::Route => requests::route_changes(&change.name, old.as_ref(), new.as_ref()),
                 TypeUrl::Listener => requests::policy_changes(old.as_ref(), new.as_ref()),
@@ -326,9 +327,14 @@ fn sent_bytes(change: &PlannedChange) -> u64 {
     change.after.as_ref().map_or(0, |resource| resource.len(Variant::Delta) as u64)
 }
 
-/// Without secrets.
-fn message(resource: &Resource) -> Option<Value> {
-    config_dump::decode(resource).next()
+/// Before and after, without secrets. Of routes only the virtual hosts that change, unless messages are shown as a whole.
+fn messages(change: &PlannedChange, detail: PlanDetail) -> [Option<Value>; 2] {
+    let mut sides =
+        [&change.before, &change.after].map(|side| side.as_deref().and_then(config_dump::unredacted_message));
+    if let ([Some(before), Some(after)], TypeUrl::Route, false) = (&mut sides, change.kind, detail.messages) {
+        virtual_hosts::remove_equal_hosts(before, after);
+    }
+    sides.map(|side| side.as_ref().map(config_dump::redacted))
 }
 
 impl ResourceChange {

@@ -23,7 +23,7 @@ pub struct Meta {
     /// Unix seconds. `None`: unknown, sorts as oldest.
     pub created: Option<i64>,
     /// The API server generated its name.
-    pub generated: bool,
+    pub has_generated_name: bool,
     /// The controlling owner.
     pub controller: Option<Box<Owner>>,
     /// `None`: not from a file.
@@ -47,13 +47,14 @@ impl Meta {
 
 impl PartialEq for Meta {
     fn eq(&self, other: &Meta) -> bool {
-        let Meta { name, namespace, labels, annotations, created, generated, controller, at: _, deleting } = self;
+        let Meta { name, namespace, labels, annotations, created, has_generated_name, controller, at: _, deleting } =
+            self;
         *name == other.name
             && *namespace == other.namespace
             && *labels == other.labels
             && *annotations == other.annotations
             && *created == other.created
-            && *generated == other.generated
+            && *has_generated_name == other.has_generated_name
             && *controller == other.controller
             && *deleting == other.deleting
     }
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_is_not_content() {
+    fn equality_ignores_the_location() {
         let here = Meta { at: Some(Location { file: "a".into(), line: 1, column: 1 }), ..meta(None, "a", "a") };
         assert_eq!(here, meta(None, "a", "a"));
         assert_ne!(here, Meta { deleting: true, ..here.clone() });

@@ -13,7 +13,7 @@ fn folder() -> PathBuf {
 }
 
 /// `kind name` to verdict, from lines of three words; the rest of a line is a comment.
-fn lines(file: &str) -> BTreeMap<String, String> {
+fn read_verdicts(file: &str) -> BTreeMap<String, String> {
     let text = fs::read_to_string(folder().join(file)).unwrap_or_else(|e| panic!("{file}: {e}"));
     let words = text.lines().filter(|line| !line.starts_with('#')).map(|line| {
         let mut words = line.split(' ');
@@ -56,7 +56,7 @@ fn verdict(document: &str) -> String {
 
 #[test]
 fn verdicts_are_those_of_istiod() {
-    let (recorded, ours, differences) = (lines("verdicts.txt"), verdicts(), lines("differences.txt"));
+    let (recorded, ours, differences) = (read_verdicts("verdicts.txt"), verdicts(), read_verdicts("differences.txt"));
     assert!(ours.len() > 700, "only {} objects were read", ours.len());
     let mut wrong = Vec::new();
     for (object, verdict) in &ours {
@@ -69,7 +69,7 @@ fn verdicts_are_those_of_istiod() {
     let stale: Vec<_> =
         recorded.keys().chain(differences.keys()).filter(|object| !ours.contains_key(*object)).collect();
     assert!(stale.is_empty(), "no such objects: {stale:?}");
-    let needless: Vec<_> =
+    let redundant_differences: Vec<_> =
         differences.iter().filter(|(object, verdict)| recorded.get(*object) == Some(verdict)).collect();
-    assert!(needless.is_empty(), "these do not differ: {needless:?}");
+    assert!(redundant_differences.is_empty(), "these do not differ: {redundant_differences:?}");
 }

@@ -35,9 +35,9 @@ pub struct AckReport {
 enum Detail {
     #[default]
     Full,
-    /// Objects that all of their proxies have ACKed.
+    /// Objects that all of their proxies have ACKed are left out.
     Pending,
-    /// Any object.
+    /// Any object may be left out.
     Truncated,
 }
 
@@ -94,12 +94,12 @@ impl AckReport {
             *latest = status.version.max(*latest);
         }
         let mut budget = budget.min(MAX_REPORT_BYTES);
-        let (settled, pending): (Vec<_>, Vec<_>) = verdicts
+        let (all_acked, pending): (Vec<_>, Vec<_>) = verdicts
             .iter()
             .filter(|(_, it)| it.holders > 0 || it.rejection.is_some())
             .partition(|(_, it)| it.rejection.is_none() && it.acknowledged == it.holders);
         // In this order: what is left out at the end matters least.
-        for (verdicts, left_out) in [(pending, Detail::Truncated), (settled, Detail::Pending)] {
+        for (verdicts, left_out) in [(pending, Detail::Truncated), (all_acked, Detail::Pending)] {
             for (id, verdict) in verdicts {
                 match budget.checked_sub(report.add(id, verdict)) {
                     Some(rest) => budget = rest,
@@ -148,9 +148,9 @@ impl AckReport {
         }
         let left_out = !self.counts.contains_key(&name);
         verdict.uncounted |= left_out && self.detail != Detail::Full;
-        // Versions of one kind grow together, and a watch gets them in order.
-        let knows = self.latest.get(id.kind.name()).is_some_and(|latest| *latest >= version);
-        (knows && !(left_out && self.detail == Detail::Truncated)).then_some(())
+        // The resourceVersions of a kind share one counter, and a watch delivers them in order.
+        let is_up_to_date = self.latest.get(id.kind.name()).is_some_and(|latest| *latest >= version);
+        (is_up_to_date && !(left_out && self.detail == Detail::Truncated)).then_some(())
     }
 }
 

@@ -33,7 +33,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 pub use explanation::{Explanation, HopSide, HopStep, RequestEnding, RequestHop, RequestOutcome, RequestVerdict};
-pub use request::{Payload, PlannedRequest, Token};
+pub use request::{ExplainedRequest, Payload, Token};
 pub use resources::{ExplainedProxy, ProxyResources, ResourceError};
 
 use explanation::Course;
@@ -44,7 +44,7 @@ use walk::{Arrival, Walk};
 /// The way of a request out of the application beside `from`, or, if it is a gateway's proxy, into that gateway from outside.
 /// `proxy_at` finds the resources of the proxy at an address; `None` if there is no proxy, or nothing is known of it.
 pub fn explain(
-    request: &PlannedRequest,
+    request: &ExplainedRequest,
     from: &ProxyResources,
     side: HopSide,
     proxy_at: &mut dyn FnMut(IpAddr) -> Option<Arc<ProxyResources>>,
@@ -55,7 +55,7 @@ pub fn explain(
     explanation::concluded(walk.hops, course.endings)
 }
 
-fn arrival(request: &PlannedRequest, from: &ProxyResources, side: HopSide) -> Arrival {
+fn arrival(request: &ExplainedRequest, from: &ProxyResources, side: HopSide) -> Arrival {
     let destination = match side {
         HopSide::Client => request.address.or_else(|| listener::address_of(from, &request.host, request.port)),
         HopSide::Gateway | HopSide::Server => request.address,
@@ -77,7 +77,7 @@ fn arrival(request: &PlannedRequest, from: &ProxyResources, side: HopSide) -> Ar
     Arrival { connection, http, destination: Destination::default(), at: None }
 }
 
-fn message(request: &PlannedRequest, method: &str, path: &str, headers: &[(String, String)]) -> HttpMessage {
+fn message(request: &ExplainedRequest, method: &str, path: &str, headers: &[(String, String)]) -> HttpMessage {
     let default_port = if request.server_name.is_some() { 443 } else { 80 };
     let named = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("host") || name == ":authority");
     let authority = match named {

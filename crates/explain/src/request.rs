@@ -4,9 +4,9 @@ use std::net::IpAddr;
 
 use serde_json::{Map, Value};
 
-/// The request whose way is explained.
+/// The request whose path through the proxies is explained.
 #[derive(Debug, Clone)]
-pub struct PlannedRequest {
+pub struct ExplainedRequest {
     /// As the application names it, without a port.
     pub host: String,
     pub port: u16,

@@ -8,7 +8,7 @@ use admin::doctor::facts::EffectiveSettings;
 use admin::{AdminSettings, AdminState, DebugStreamHandler, Exporter, ExporterSettings, LogScopes};
 use anyhow::{Context, Result};
 use server::settings::ServerSettings;
-use server::{Loaded, Metrics, Starting, StopSignals};
+use server::{LoadedServer, Metrics, StartingServer, StopSignals};
 use tokio::net::TcpListener;
 use tracing::debug;
 use tracing_subscriber::layer::SubscriberExt;
@@ -54,7 +54,7 @@ async fn serve(settings: Settings, scopes: Arc<LogScopes>) -> Result<()> {
     let exporter = Exporter::new(metrics.clone(), ExporterSettings { cpu_request, memory_limit, revision })?;
     let effective = effective_settings(&server);
 
-    let Some(starting) = stop.unless_requested(Starting::open(server, metrics)).await else { return Ok(()) };
+    let Some(starting) = stop.unless_requested(StartingServer::open(server, metrics)).await else { return Ok(()) };
     let mut starting = starting?;
     let admin = AdminState::new(starting.state().clone(), exporter, &admin_settings, effective)?;
     serve_pages(&mut starting, &admin, &admin_settings, &log, scopes);
@@ -87,7 +87,7 @@ async fn serve(settings: Settings, scopes: Arc<LogScopes>) -> Result<()> {
 
 /// The ports of --httpAddr, --monitoringAddr and --ctrlz_port. Until `open_pages`, debug pages are for loopback only.
 fn serve_pages(
-    starting: &mut Starting,
+    starting: &mut StartingServer,
     admin: &Arc<AdminState>,
     settings: &AdminSettings,
     log: &LogSettings,
@@ -120,7 +120,7 @@ fn serve_log_scopes(port: u16, scopes: Arc<LogScopes>, admin: Arc<AdminState>) {
 }
 
 /// Access control of the pages, which needs the authenticator and the mesh.
-fn open_pages(loaded: &mut Loaded, admin: &AdminState, settings: &AdminSettings) -> Result<()> {
+fn open_pages(loaded: &mut LoadedServer, admin: &AdminState, settings: &AdminSettings) -> Result<()> {
     let authenticator = loaded.authenticator()?;
     let mesh = loaded.mesh_settings();
     let trusted = [loaded.root_namespace(), mesh.pod_namespace.clone()];

@@ -235,7 +235,7 @@ fn dns_name(object: &Object<Pod>) -> Option<Box<str>> {
 
 /// The Deployment, CronJob or other owner of a generated pod. A pod without `generateName` keeps its name.
 fn owner_name(meta: &Meta) -> Arc<str> {
-    let Some(owner) = meta.controller.as_ref().filter(|_| meta.generated) else { return meta.name.clone() };
+    let Some(owner) = meta.controller.as_ref().filter(|_| meta.has_generated_name) else { return meta.name.clone() };
     let without = |label: &str| owner.name.strip_suffix(meta.labels.get(label)?)?.strip_suffix('-');
     let known = match &*owner.kind {
         "ReplicaSet" => without("pod-template-hash").or_else(|| without("rollouts-pod-template-hash")),
@@ -301,10 +301,10 @@ mod tests {
     use super::*;
     use config::meta::Owner;
 
-    fn owned(kind: &str, owner: &str, labels: &[(&str, &str)], generated: bool) -> Arc<str> {
+    fn owned(kind: &str, owner: &str, labels: &[(&str, &str)], has_generated_name: bool) -> Arc<str> {
         let meta = Meta {
             name: Arc::from("pod-x"),
-            generated,
+            has_generated_name,
             controller: Some(Box::new(Owner { kind: kind.into(), name: owner.into() })),
             labels: labels.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect(),
             ..Meta::default()
@@ -328,7 +328,7 @@ mod tests {
         let pod = |labels: &[(&str, &str)]| {
             let owner = Owner { kind: "Job".into(), name: "tidy-28470060".into() };
             let labels = labels.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
-            let meta = Meta { generated: true, controller: Some(Box::new(owner)), labels, ..Meta::default() };
+            let meta = Meta { has_generated_name: true, controller: Some(Box::new(owner)), labels, ..Meta::default() };
             Workload::of_pod(&Object { meta, spec: Pod::default() }, None).name
         };
         assert_eq!(&*pod(&[(WORKLOAD_NAME, "night-shift")]), "night-shift");

@@ -15,7 +15,9 @@ mod search;
 pub use object::{
     ObjectExplanation, ObjectHolder, ObjectNote, ObjectReach, ReachState, ReachedProxy, explain_object, object_id,
 };
-pub use proxy::{Decision, HeldResource, Loser, ProxyExplanation, TypeSummary, explain_held, explain_proxy, object_of};
+pub use proxy::{
+    Decision, Loser, ProxyExplanation, ProxyResource, TypeSummary, explain_proxy, explain_without_mesh, object_of,
+};
 pub use rejection::{BlamedObject, BlamedResource, CULPRIT_KINDS, blame, culprit, repaired};
 pub use resource::{
     Cause, CausingField, FieldLocator, PartOrigin, ResourceExplanation, Role, explain_resource, resource_type,

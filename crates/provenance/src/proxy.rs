@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// A resource that a proxy has.
 #[derive(Debug, Clone)]
-pub struct HeldResource {
+pub struct ProxyResource {
     /// `CDS`, `LDS`, ...
     pub kind: &'static str,
     pub name: Arc<str>,
@@ -81,17 +81,22 @@ impl Decision {
     }
 }
 
-/// `held`: everything that the proxy has.
-pub fn explain_proxy(mesh: &Mesh, proxy: &Arc<Proxy>, held: &[HeldResource]) -> ProxyExplanation {
+/// `resources`: everything that the proxy has.
+pub fn explain_proxy(mesh: &Mesh, proxy: &Arc<Proxy>, resources: &[ProxyResource]) -> ProxyExplanation {
     let decisions = decisions(mesh, proxy);
-    ProxyExplanation { decisions, ..explain_held(&proxy.id, &proxy.namespace, proxy.kind, held) }
+    ProxyExplanation { decisions, ..explain_without_mesh(&proxy.id, &proxy.namespace, proxy.kind, resources) }
 }
 
 /// What is known without a mesh: no decisions.
-pub fn explain_held(proxy: &str, namespace: &str, kind: ProxyKind, held: &[HeldResource]) -> ProxyExplanation {
+pub fn explain_without_mesh(
+    proxy: &str,
+    namespace: &str,
+    kind: ProxyKind,
+    resources: &[ProxyResource],
+) -> ProxyExplanation {
     let mut types: BTreeMap<&str, TypeSummary> = BTreeMap::new();
     let mut objects: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
-    for resource in held {
+    for resource in resources {
         let summary = types.entry(resource.kind).or_default();
         summary.resources += 1;
         summary.bytes += resource.bytes;

@@ -50,12 +50,12 @@ impl CertificateMethods {
             .map_err(|error| CallError::InvalidArgument(format!("cannot read the request: {error}")))?;
         let response = match &self.signer {
             Signer::Local { certificates, issued } => {
-                let begun = Instant::now();
+                let signing_started = Instant::now();
                 let signed = self.sign(certificates, peer, &request, &authenticated.identities);
                 if signed.is_ok() {
-                    let ends = certificates.ends(request.validity_duration, SystemTime::now());
+                    let not_after = certificates.ends(request.validity_duration, SystemTime::now());
                     let names = authenticated.identities.iter().map(ToString::to_string);
-                    names.for_each(|name| issued.record(&name, peer.address.ip(), begun, ends));
+                    names.for_each(|name| issued.record(&name, peer.address.ip(), signing_started, not_after));
                 }
                 signed
             }

@@ -11,22 +11,24 @@ use crate::metrics::Metrics;
 
 pub(crate) struct GatewayCredentials {
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) roles: Roles,
+    pub(crate) secret_policy: SecretPolicy,
 }
 
 /// How it is decided which service accounts may read the Secrets of their namespace.
-pub(crate) enum Roles {
+pub(crate) enum SecretPolicy {
     /// A folder has no roles: every account of a namespace may read its Secrets.
-    None,
+    AllowAll,
     /// SubjectAccessReviews of the API server. Not set: the first load is not complete.
-    Cluster { access: OnceLock<SecretAccess>, cache_ttl: Duration },
+    AccessReview { access: OnceLock<SecretAccess>, cache_ttl: Duration },
 }
 
 impl views::SecretAuthorizer for GatewayCredentials {
     fn may_read(&self, reader: &CredentialReader) -> Option<bool> {
-        match &self.roles {
-            Roles::None => Some(true),
-            Roles::Cluster { access, .. } => access.get()?.may_read(&reader.namespace, &reader.service_account),
+        match &self.secret_policy {
+            SecretPolicy::AllowAll => Some(true),
+            SecretPolicy::AccessReview { access, .. } => {
+                access.get()?.may_read(&reader.namespace, &reader.service_account)
+            }
         }
     }
 

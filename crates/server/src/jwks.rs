@@ -24,7 +24,7 @@ pub(crate) fn source(
     let tls = jwks::tls(&extra).context("cannot set up TLS for fetching keys")?;
     let counted = metrics.clone();
     let count = move |succeeded: bool| {
-        if succeeded { counted.keys_fetched.inc() } else { counted.keys_failed.inc() }
+        if succeeded { counted.jwks_fetches.inc() } else { counted.jwks_fetch_failures.inc() }
     };
     Ok(jwks::JwksFetcher::new(JwksClient::new(guard, tls, objects), schedule, requests, count))
 }

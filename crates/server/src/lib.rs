@@ -50,7 +50,7 @@ pub use core_dumps::disable as disable_core_dumps;
 pub use folder::{LoadedFolder, load as load_folder, load_text};
 pub use history_recorder::HistoryRecorder;
 pub use injection::{InjectionService, InjectorReport, injector_config_map};
-pub use loaded::Loaded;
+pub use loaded::LoadedServer;
 pub use metrics::{CurrentObjects, Metrics, RefreshKind};
 pub use object_acks::{ObjectAcks, ProxyAck, content_digest};
 pub use object_input::{FileInput, LoadedObjects, ObjectInput};
@@ -61,7 +61,7 @@ pub use replicas::{ReplicaBalancer, ReplicaState, ReplicaStatus};
 pub use root_rotation::{
     AdvanceRequest, CertificateAge, CertificateAges, ReplicaCoverage, RootRotation, RootStatus, RotationStatus,
 };
-pub use running::Running;
-pub use starting::Starting;
+pub use running::RunningServer;
+pub use starting::StartingServer;
 pub use state::{ReplicaAccess, SharedState};
 pub use stop::StopSignals;

@@ -28,7 +28,7 @@ use crate::state::SharedState;
 use crate::{object_status, secure_port};
 
 /// What the phases before and after the first load share.
-pub(crate) struct Opening {
+pub(crate) struct ServerParts {
     pub(crate) started: Instant,
     pub(crate) mesh: MeshSettings,
     pub(crate) ports: PortSettings,
@@ -45,8 +45,8 @@ pub(crate) struct Opening {
 }
 
 /// A server that has read every object once and serves them; not every port is open.
-pub struct Loaded {
-    pub(crate) opening: Opening,
+pub struct LoadedServer {
+    pub(crate) parts: ServerParts,
     /// `None`: the source sends its changes by itself.
     pub(crate) folder: Option<Folder>,
     /// `None`: there is no cluster. Taken when the secure port is open.
@@ -63,15 +63,15 @@ pub struct Loaded {
     pub(crate) root_folder: Option<PathBuf>,
 }
 
-impl Loaded {
-    pub(crate) fn new(opening: Opening, first: FirstLoad, keys: JwksFetcher) -> Loaded {
+impl LoadedServer {
+    pub(crate) fn new(parts: ServerParts, first: FirstLoad, keys: JwksFetcher) -> LoadedServer {
         let FirstLoad { folder, mut leader_tasks, origin, found, pipeline } = first;
         if let Some(tasks) = &mut leader_tasks {
-            tasks.injects = opening.state.injection.is_some();
+            tasks.injects = parts.state.injection.is_some();
         }
         let revision = leader_tasks.as_ref().map_or("", |tasks| tasks.revision()).to_owned();
-        Loaded {
-            opening,
+        LoadedServer {
+            parts,
             folder,
             leader_tasks,
             revision,
@@ -95,19 +95,19 @@ impl Loaded {
 
     /// The secure gRPC port and the webhook's.
     pub async fn bind_secure_ports(&mut self) -> Result<()> {
-        let Opening { ports, listeners, .. } = &mut self.opening;
+        let ServerParts { ports, listeners, .. } = &mut self.parts;
         listeners.bind_secure(ports).await?;
         listeners.bind_webhook(ports, self.leader_tasks.is_some()).await
     }
 
     /// The names of the serving certificate.
     pub fn hosts(&self) -> Vec<String> {
-        let Opening { mesh, identity, .. } = &self.opening;
+        let ServerParts { mesh, identity, .. } = &self.parts;
         secure_port::hosts(&mesh.pod_namespace, &self.revision, &identity.hosts)
     }
 
     pub fn mesh_settings(&self) -> &MeshSettings {
-        &self.opening.mesh
+        &self.parts.mesh
     }
 
     pub fn root_namespace(&self) -> String {
@@ -116,14 +116,14 @@ impl Loaded {
 
     /// XDS_AUTH.
     pub fn authenticates(&self) -> bool {
-        self.opening.identity.authenticate
+        self.parts.identity.authenticate
     }
 
     /// Reports to the other replicas and balances streams with them; competes for leadership and does the leader's work. Nothing without
     /// a cluster.
     pub fn start_cluster_tasks(&mut self) {
         let Some(leader_tasks) = &self.leader_tasks else { return };
-        let state = &self.opening.state;
+        let state = &self.parts.state;
         let replicas = Arc::new(leader_tasks.replicas());
         if let Some(health) = state.watches.clone() {
             let balancer = Arc::new(ReplicaBalancer {
@@ -138,7 +138,7 @@ impl Loaded {
             let _ = state.replicas.set(balancer.clone());
             self.tasks.replicas = Some((tokio::spawn(balancer.clone().follow()), balancer));
         }
-        let (views, connections) = (self.opening.views.clone(), state.connections.clone());
+        let (views, connections) = (self.parts.views.clone(), state.connections.clone());
         let changed = connections.clone();
         let assess: Assess = Arc::new(move |objects| {
             object_status::statuses(objects, pipeline::diagnostics(objects, &views), &connections)
@@ -152,9 +152,9 @@ impl Loaded {
 
     /// The address of the pod: a port may listen on every one.
     fn replica_addresses(&self, leader_tasks: &LeaderTasks) -> ReplicaAddresses {
-        let ip = leader_tasks.address(self.opening.state.metrics.objects.snapshot().as_deref());
+        let ip = leader_tasks.address(self.parts.state.metrics.objects.snapshot().as_deref());
         let of = |flag: &str| {
-            let found = self.opening.listeners.open.iter().find(|open| open.flag == flag);
+            let found = self.parts.listeners.open.iter().find(|open| open.flag == flag);
             let address = ip.zip(found).map(|(ip, open)| SocketAddr::new(ip, open.address.port()));
             address.map(|address| address.to_string()).unwrap_or_default()
         };
@@ -163,7 +163,7 @@ impl Loaded {
 
     /// Makes the authenticator of the secure port. `None`: the port is off.
     pub fn authenticator(&mut self) -> Result<Option<Arc<dyn xds::Authenticator>>> {
-        let Opening { identity, state, listeners, .. } = &mut self.opening;
+        let ServerParts { identity, state, listeners, .. } = &mut self.parts;
         if listeners.secure.is_none() {
             return Ok(None);
         }

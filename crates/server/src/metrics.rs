@@ -37,8 +37,8 @@ pub struct Metrics {
     pub(crate) config_events: IntCounterVec,
     /// By `type` and `event`: objects of Kubernetes' kinds.
     pub(crate) registry_events: IntCounterVec,
-    pub(crate) keys_fetched: IntCounter,
-    pub(crate) keys_failed: IntCounter,
+    pub(crate) jwks_fetches: IntCounter,
+    pub(crate) jwks_fetch_failures: IntCounter,
     pub(crate) credentials_withheld: IntCounter,
     pub(crate) panics: IntCounter,
     /// By `port` and `direction`.
@@ -56,81 +56,81 @@ const HISTORY_BYTES: &str =
 
 impl Metrics {
     pub fn new(registry: Registry) -> prometheus::Result<Metrics> {
-        let on = Register::new(registry);
+        let register = Register::new(registry);
         let metrics = Metrics {
-            streams: xds::Metrics::register(&on)?,
+            streams: xds::Metrics::register(&register)?,
             objects: Arc::default(),
-            services: on.gauge("pilot_services", "Services and hosts of ServiceEntries")?,
-            virtual_services: on.gauge("pilot_virt_services", "VirtualServices")?,
-            debounce: on.seconds(
+            services: register.gauge("pilot_services", "Services and hosts of ServiceEntries")?,
+            virtual_services: register.gauge("pilot_virt_services", "VirtualServices")?,
+            debounce: register.seconds(
                 "pilot_debounce_time",
                 "debounce of a batch of changes: from its first change until it is applied",
                 &[0.01, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0],
             )?,
-            refresh: on.seconds(
+            refresh: register.seconds(
                 "pilot_pushcontext_init_seconds",
                 "computing the configuration of all proxies after a batch of changes",
                 &[0.01, 0.1, 0.5, 1.0, 3.0, 5.0],
             )?,
-            refreshes: on.counter(
+            refreshes: register.counter(
                 "pilot_push_context_recompute_count",
                 "batches of changes, of more than endpoints, for which the configuration of proxies was computed. Not in istiod",
             )?,
-            triggers: on.counters(
+            triggers: register.counters(
                 "pilot_push_triggers",
                 "changes by the kind of push that they trigger: `endpoint`, `service`, `config`, `secret`, `namespace`, `global`",
                 &["type"],
             )?,
-            inbound: on.counters(
+            inbound: register.counters(
                 "pilot_inbound_updates",
                 "changes received from the source: `config`, `eds`, `svc`, `svcdelete`",
                 &["type"],
             )?,
-            config_events: on.counters(
+            config_events: register.counters(
                 "pilot_k8s_cfg_events",
                 "changes of Istio objects; `type` is the kind, `event` is `add`, `update` or `delete`",
                 &["type", "event"],
             )?,
-            registry_events: on.counters(
+            registry_events: register.counters(
                 "pilot_k8s_reg_events",
                 "changes of Kubernetes objects; `type` is the kind, mostly in the plural, `event` is `add`, `update` or `delete`",
                 &["type", "event"],
             )?,
-            keys_fetched: on.counter(
+            jwks_fetches: register.counter(
                 "pilot_jwks_resolver_network_fetch_success_total",
                 "fetches of a token issuer's JSON Web Key Set that succeeded",
             )?,
-            keys_failed: on.counter(
+            jwks_fetch_failures: register.counter(
                 "pilot_jwks_resolver_network_fetch_fail_total",
                 "fetches of a token issuer's JSON Web Key Set that failed",
             )?,
-            credentials_withheld: on.counter(
+            credentials_withheld: register.counter(
                 "pilot_sds_certificate_errors_total",
                 "secrets that a gateway subscribed to and was not sent: missing, invalid, or not authorized",
             )?,
-            panics: on.counter(
+            panics: register.counter(
                 "meltemi_panics_total",
-                "internal errors: panics, each of which was caught or ended one task; the log has the place of each",
+                "internal errors: panics, each of which was caught or ended one task; the log has the source location of each",
             )?,
-            port_bytes: on.counters(
+            port_bytes: register.counters(
                 "meltemi_port_bytes_total",
                 "bytes on the connections of a port, with TLS and HTTP as they are on the wire; `port` is `grpc`, `secureGRPC`, `http`, `monitoring` or `https`, as in the flag \
                  that sets its address, `direction` is `received` or `sent`",
                 &["port", "direction"],
             )?,
-            nack_holds: on.counters(
+            nack_holds: register.counters(
                 "meltemi_nack_holds_total",
                 "times that content of a resource was held back because proxies rejected it: `cds`, `lds`, `rds`, `ecds`",
                 &["type"],
             )?,
-            history_bytes: on.gauge("meltemi_history_bytes", HISTORY_BYTES)?,
-            held_resources: on.gauge(
+            history_bytes: register.gauge("meltemi_history_bytes", HISTORY_BYTES)?,
+            held_resources: register.gauge(
                 "meltemi_held_resources",
                 "resources whose newest content is held back at present because proxies reject it, counted for each proxy or class of proxies",
             )?,
-            validation: ValidationMetrics::register(&on)?,
-            injection: InjectionMetrics::register(&on)?,
-            register: on,
+            validation: ValidationMetrics::register(&register)?,
+            injection: InjectionMetrics::register(&register)?,
+            register,
         };
         metrics.start_at_zero();
         Ok(metrics)

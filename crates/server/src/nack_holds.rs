@@ -78,6 +78,9 @@ impl NackHolds {
                 _ = reviews.tick() => {}
             }
             judge.follow_objects(&self.objects.borrow_and_update().clone());
+            if batch.is_empty() && !judge.has_holds() {
+                continue;
+            }
             if let Some((batch, took)) = judge.clone().step(batch, |nacked| !nacked.has_last_good()).await {
                 pause = GATHER.max(took * PAUSE);
                 for nacked in batch.into_iter().filter(NackedResource::has_last_good) {
@@ -107,8 +110,12 @@ type Repaired = BTreeMap<(ProxySet, ResourceKey, ObjectId), Option<(RenderedReso
 
 impl Judge {
     fn follow_objects(&self, objects: &Arc<Snapshot>) {
-        let holding = self.views.holds().iter().next().is_some();
-        locked(&self.earlier).follow(objects, holding, Instant::now());
+        locked(&self.earlier).follow(objects, self.views.holds().iter().next().is_some(), Instant::now());
+    }
+
+    /// Also if the last ones went and the gauge still counts them.
+    fn has_holds(&self) -> bool {
+        self.views.holds().iter().next().is_some() || self.metrics.held_resources.get() != 0
     }
 
     /// The last good version of these is sent already. Searches take up to seconds, which other rejections do not wait for.

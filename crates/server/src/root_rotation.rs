@@ -25,9 +25,9 @@ pub(crate) use issued::IssuedCertificates;
 pub(crate) use reports::SharedRotation;
 
 /// Kubelets sync the volumes of pods every minute, from a cache of ConfigMaps that is up to a minute old.
-const CONFIG_MAPS: Duration = Duration::from_secs(120);
+const CONFIG_MAP_PROPAGATION: Duration = Duration::from_secs(120);
 /// From new files to a CA that signs with them, on a busy machine.
-const LOADED_WITHIN: Duration = Duration::from_secs(5);
+const CA_LOAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest name of a workload, which comes from its node.
 const NAME_LENGTH: usize = 100;
 
@@ -108,8 +108,8 @@ impl RootRotation {
         let others = self.shared.as_ref().map(SharedRotation::others).unwrap_or_default();
         let evidence = Evidence::new(&own, name, &others);
         let age = since.map(|since| now.duration_since(since).unwrap_or_default());
-        let stage_length = if self.shared.is_some() { CONFIG_MAPS } else { Duration::ZERO };
-        let mut missing = evidence.missing(stage.name(), age, &Conditions { workloads, stage: stage_length });
+        let min_stage_age = if self.shared.is_some() { CONFIG_MAP_PROPAGATION } else { Duration::ZERO };
+        let mut missing = evidence.missing(stage.name(), age, &Conditions { workloads, min_stage_age });
         missing.extend(self.shared.as_ref().and_then(SharedRotation::problem));
         RotationStatus {
             stage: stage.name().to_owned(),
@@ -169,7 +169,7 @@ impl RootRotation {
 
     /// So that the returned status is of the new stage.
     async fn wait_until_loaded(&self) {
-        let end = Instant::now() + LOADED_WITHIN;
+        let end = Instant::now() + CA_LOAD_TIMEOUT;
         while !self.is_loaded() && Instant::now() < end {
             sleep(Duration::from_millis(10)).await;
         }

@@ -15,7 +15,7 @@ use tracing::{error, info};
 use crate::banner::Banner;
 use crate::grpc_ports::GrpcPorts;
 use crate::leader_tasks::TaskHandles;
-use crate::loaded::{Loaded, Opening};
+use crate::loaded::{LoadedServer, ServerParts};
 use crate::nack_holds::NackHolds;
 use crate::ports::Listeners;
 use crate::replicas::ReplicaBalancer;
@@ -24,7 +24,7 @@ use crate::state::SharedState;
 use crate::stop::StopSignals;
 
 /// A server with every port open.
-pub struct Running {
+pub struct RunningServer {
     state: Arc<SharedState>,
     grpc: GrpcPorts,
     tasks: BackgroundTasks,
@@ -39,11 +39,11 @@ pub(crate) struct BackgroundTasks {
     pub(crate) leader: Option<(TaskHandles, Leadership)>,
 }
 
-impl Loaded {
+impl LoadedServer {
     /// Announces the server and applies changes from now on.
-    pub fn follow_changes(self) -> Running {
-        let Loaded { opening, folder, origin, found, mut pipeline, keys, tasks, .. } = self;
-        let Opening {
+    pub fn follow_changes(self) -> RunningServer {
+        let LoadedServer { parts, folder, origin, found, mut pipeline, keys, tasks, .. } = self;
+        let ServerParts {
             started,
             mesh,
             debounce,
@@ -54,7 +54,7 @@ impl Loaded {
             grpc,
             updates: (sender, receiver),
             ..
-        } = opening;
+        } = parts;
         state.ports_open.store(true, Ordering::Relaxed);
         let mesh_text = found.mesh_text().cloned();
         let Listeners { open, off, .. } = listeners;
@@ -78,7 +78,7 @@ impl Loaded {
         if let Some(folder) = folder {
             follow_folder(folder, sender, stages);
         }
-        Running { state, grpc, tasks, pipeline }
+        RunningServer { state, grpc, tasks, pipeline }
     }
 }
 
@@ -88,14 +88,14 @@ fn follow_mesh_config(file: PathBuf, known: MeshText, updates: mpsc::Sender<Vec<
 
 fn follow_folder(folder: Folder, updates: mpsc::Sender<Vec<Update>>, stages: xds::Stages) {
     tokio::spawn(async move {
-        let spent = move |took| stages.add(xds::Stage::InformerCache, took);
-        if let Err(error) = files::watch(folder, updates, spent).await {
+        let observe_scan = move |took| stages.add(xds::Stage::InformerCache, took);
+        if let Err(error) = files::watch(folder, updates, observe_scan).await {
             error!(%error, "the folder is no longer watched; restart to see its changes");
         }
     });
 }
 
-impl Running {
+impl RunningServer {
     /// Returns if changes can no longer be applied: another replica, or a new process, has to take over.
     pub async fn pipeline_ended(&mut self) {
         // Whether it returned or panicked is in the log.
@@ -104,7 +104,7 @@ impl Running {
 
     /// Drains the streams and gives leases back. A second signal ends the drain.
     pub async fn shut_down(self, stop: &mut StopSignals) {
-        let Running { state, grpc, tasks: BackgroundTasks { replicas, rotation, leader }, .. } = self;
+        let RunningServer { state, grpc, tasks: BackgroundTasks { replicas, rotation, leader }, .. } = self;
         info!(connected = state.connections.len(), "shutting down");
         state.draining.store(true, Ordering::Relaxed);
         if let Some((task, balancer)) = &replicas {

@@ -11,12 +11,12 @@ use tokio::sync::mpsc;
 use views::Views;
 use xds::PortListener;
 
-use crate::gateway_credentials::{GatewayCredentials, Roles};
+use crate::gateway_credentials::{GatewayCredentials, SecretPolicy};
 use crate::grpc_ports::GrpcPorts;
 use crate::history_recorder::HistoryRecorder;
 use crate::injection::InjectionService;
 use crate::leader_tasks::LeaderTasks;
-use crate::loaded::{Loaded, Opening};
+use crate::loaded::{LoadedServer, ServerParts};
 use crate::metrics::Metrics;
 use crate::object_source::ObjectSource;
 use crate::ports::Listeners;
@@ -27,18 +27,18 @@ use crate::{class_sweep, jwks, memory_pressure, open_files};
 /// Batches of updates that the source may be ahead of the pipeline.
 const QUEUED_UPDATES: usize = 16;
 
-/// A server whose source has not been loaded. Plaintext streams may be accepted already: they wait.
-pub struct Starting {
+/// A server whose source has not been loaded. Plaintext streams may arrive already: they get UNAVAILABLE.
+pub struct StartingServer {
     source: ObjectSource,
     credentials: Arc<GatewayCredentials>,
     jwks: JwksSettings,
-    opening: Opening,
+    parts: ServerParts,
 }
 
-impl Starting {
-    /// Opens the source and binds the ports that need no mesh. A folder is read here: an open port promises answers. With an API server
-    /// the answer is to wait.
-    pub async fn open(settings: ServerSettings, metrics: Arc<Metrics>) -> Result<Starting> {
+impl StartingServer {
+    /// Opens the source and binds the ports that need no mesh. A folder is loaded before the ports are bound; with an API server, streams
+    /// get UNAVAILABLE until the first load.
+    pub async fn open(settings: ServerSettings, metrics: Arc<Metrics>) -> Result<StartingServer> {
         let started = Instant::now();
         let ServerSettings {
             source,
@@ -58,13 +58,13 @@ impl Starting {
         let (max_connections, bisect_nacks) = (open_files::max_connections(), quarantine.is_some());
         let streams = xds::Options { max_connections, bisect_nacks, ..streams };
         let mesh = MeshSettings { mesh_config: mesh.mesh_config.or_else(mounted_mesh_config), ..mesh };
-        let roles = match &source {
-            SourceSettings::Folder(_) => Roles::None,
+        let secret_policy = match &source {
+            SourceSettings::Folder(_) => SecretPolicy::AllowAll,
             SourceSettings::Cluster(settings) => {
-                Roles::Cluster { access: OnceLock::new(), cache_ttl: settings.access_cache_ttl }
+                SecretPolicy::AccessReview { access: OnceLock::new(), cache_ttl: settings.access_cache_ttl }
             }
         };
-        let credentials = Arc::new(GatewayCredentials { metrics: metrics.clone(), roles });
+        let credentials = Arc::new(GatewayCredentials { metrics: metrics.clone(), secret_policy });
         let views = Views::with_secrets(mesh.environment(), classes, credentials.clone());
         let history = HistoryRecorder::new(&views, history, &metrics)?;
         let (sender, receiver) = mpsc::channel::<Vec<Update>>(QUEUED_UPDATES);
@@ -81,7 +81,7 @@ impl Starting {
         if let Some(history) = history {
             tokio::spawn(history.follow());
         }
-        let opening = Opening {
+        let parts = ServerParts {
             started,
             mesh,
             ports,
@@ -95,53 +95,53 @@ impl Starting {
             grpc: GrpcPorts::new(server),
             updates: (sender, receiver),
         };
-        Ok(Starting { source, credentials, jwks, opening })
+        Ok(StartingServer { source, credentials, jwks, parts })
     }
 
     pub fn state(&self) -> &Arc<SharedState> {
-        &self.opening.state
+        &self.parts.state
     }
 
     /// The listener of --httpAddr. `None`: the port is off.
     pub fn take_http_listener(&mut self) -> Option<PortListener> {
-        self.opening.listeners.http.take()
+        self.parts.listeners.http.take()
     }
 
     /// The injection webhook for the port of --httpAddr. `None`: it has a port of its own, --httpsAddr, or is off.
     pub fn injection_routes(&self) -> Option<axum::Router> {
-        let Opening { ports, state, .. } = &self.opening;
+        let ServerParts { ports, state, .. } = &self.parts;
         let service = state.injection.clone().filter(|_| ports.https.address.is_none())?;
         Some(crate::webhook::injection_routes(service))
     }
 
     /// The listener of --monitoringAddr. `None`: the port is off.
     pub fn take_monitoring_listener(&mut self) -> Option<PortListener> {
-        self.opening.listeners.monitoring.take()
+        self.parts.listeners.monitoring.take()
     }
 
     pub fn serve_plaintext(&mut self) {
-        if let Some(listener) = self.opening.listeners.grpc.take() {
-            self.opening.grpc.serve(listener, xds::ServerPort::default());
+        if let Some(listener) = self.parts.listeners.grpc.take() {
+            self.parts.grpc.serve(listener, xds::ServerPort::default());
         }
     }
 
     /// Returns when every object has been read once and proxies can be served, however long that takes.
-    pub async fn load(self) -> Result<Loaded> {
-        let Starting { source, credentials, jwks, mut opening } = self;
-        source.report_missing_rights(opening.listeners.secure.is_some());
-        let first = source.load(&mut opening.updates.1).await?;
+    pub async fn load(self) -> Result<LoadedServer> {
+        let StartingServer { source, credentials, jwks, mut parts } = self;
+        source.report_missing_rights(parts.listeners.secure.is_some());
+        let first = source.load(&mut parts.updates.1).await?;
         if let Some(tasks) = &first.leader_tasks {
-            review_access(&credentials, tasks, &opening.views);
+            review_access(&credentials, tasks, &parts.views);
         }
         let pipeline = &first.pipeline;
-        let keys = jwks::source(jwks, pipeline.wanted_keys(), pipeline.objects(), &opening.state.metrics)?;
-        Ok(Loaded::new(opening, first, keys))
+        let keys = jwks::source(jwks, pipeline.wanted_keys(), pipeline.objects(), &parts.state.metrics)?;
+        Ok(LoadedServer::new(parts, first, keys))
     }
 }
 
 /// Who may read the Secrets of gateways is asked of the API server from now on.
 fn review_access(credentials: &GatewayCredentials, tasks: &LeaderTasks, views: &Arc<Views>) {
-    if let Roles::Cluster { access, cache_ttl } = &credentials.roles {
+    if let SecretPolicy::AccessReview { access, cache_ttl } = &credentials.secret_policy {
         let views = views.clone();
         // Set nowhere else.
         let _ = access.set(SecretAccess::new(&tasks.client, *cache_ttl, move || views.recheck_secrets()));

@@ -171,12 +171,12 @@ impl Workload {
         let key = PrivateKey::generate(KeyType::P256).map_err(|e| e.to_string())?;
         let csr = key.csr(&self.identity).map_err(|e| e.to_string())?;
         let request = IstioCertificateRequest { csr, ..Default::default() };
-        let (begun, now) = (std::time::Instant::now(), SystemTime::now());
+        let (signing_started, now) = (std::time::Instant::now(), SystemTime::now());
         let answer = self.certificates.answer(&request, std::slice::from_ref(&self.identity), now);
         let current = WorkloadCertificate::new(key, &answer.map_err(|e| e.to_string())?.cert_chain, now)?;
         if let Some(address) = self.address {
-            let ends = self.certificates.ends(request.validity_duration, now);
-            self.issued.record(&self.identity.to_string(), address, begun, ends);
+            let not_after = self.certificates.ends(request.validity_duration, now);
+            self.issued.record(&self.identity.to_string(), address, signing_started, not_after);
         }
         Ok(current)
     }

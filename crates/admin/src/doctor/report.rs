@@ -23,7 +23,7 @@ pub fn text(checks: &[DoctorCheck], judged_over: &str) -> String {
             text.push_str(&format!("    {:<18} {}\n", "", check.hint));
         }
     }
-    let count = |mark| checks.iter().filter(|check| check.outcome == mark).count();
+    let count = |outcome| checks.iter().filter(|check| check.outcome == outcome).count();
     text.push_str(&format!(
         "\n{} errors, {} warnings, {} unknown, {} in order; {judged_over}\n",
         count(CheckOutcome::Error),

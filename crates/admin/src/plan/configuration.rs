@@ -8,8 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use server::PlannedObjects;
 use views::PlannedChange;
-use wire::google::protobuf::Any;
-use xds::{Resource, TypeUrl, Variant};
+use xds::{Resource, TypeUrl};
 
 use crate::config_dump;
 
@@ -58,7 +57,8 @@ impl PlannedResource {
     fn new(change: &PlannedChange) -> PlannedResource {
         let version = |side: &Option<Arc<Resource>>| side.as_ref().map(|it| it.version.clone());
         let changes = version(&change.before) != version(&change.after);
-        let [before, after] = [&change.before, &change.after].map(|side| side.as_deref().and_then(any));
+        let [before, after] =
+            [&change.before, &change.after].map(|side| side.as_deref().and_then(config_dump::unredacted_message));
         let before = before.filter(|_| changes);
         let objects: BTreeSet<String> = change
             .before
@@ -77,8 +77,4 @@ impl PlannedResource {
             after: after.as_ref().map(config_dump::redacted),
         }
     }
-}
-
-fn any(resource: &Resource) -> Option<Any> {
-    config_dump::messages(resource.entry(Variant::Sotw)).into_iter().next()
 }

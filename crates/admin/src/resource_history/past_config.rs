@@ -2,7 +2,7 @@
 
 use axum::http::StatusCode;
 use history::{PastState, ResourceHistory, UnknownPoint, VersionChange};
-use provenance::HeldResource;
+use provenance::ProxyResource;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use xds::TypeUrl;
@@ -67,9 +67,9 @@ pub(crate) fn config(state: &AdminState, request: &PageRequest<'_>) -> Page {
 /// As `explain proxy` without decisions: those are between objects, whose contents the history has not.
 pub(crate) fn past_proxy(state: &AdminState, request: &PageRequest<'_>) -> Page {
     answer(state, request, |history, proxy, _, past| {
-        let held: Vec<HeldResource> = past
+        let resources: Vec<ProxyResource> = past
             .iter()
-            .map(|((kind, name), version)| HeldResource {
+            .map(|((kind, name), version)| ProxyResource {
                 kind: kind.short(),
                 name: name.clone(),
                 bytes: version.bytes,
@@ -78,7 +78,7 @@ pub(crate) fn past_proxy(state: &AdminState, request: &PageRequest<'_>) -> Page 
             .collect();
         let known = history.namespace_of(proxy).zip(history.kind_of(proxy));
         let (namespace, kind) = known.ok_or_else(|| Page::from(UnknownPoint::Forgotten))?;
-        Ok(provenance::explain_held(proxy, namespace, kind, &held))
+        Ok(provenance::explain_without_mesh(proxy, namespace, kind, &resources))
     })
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use model::Proxy;
-use provenance::{HeldResource, PartOrigin, ProxyExplanation, ResourceExplanation, Role};
+use provenance::{PartOrigin, ProxyExplanation, ProxyResource, ResourceExplanation, Role};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -42,7 +42,9 @@ pub(super) fn run(args: ExplainProxyArgs, env: &Env) -> Result<CommandOutcome> {
         }
         None => {
             let explained: ProxyExplanation = match &node {
-                Some((offline, node)) => provenance::explain_proxy(&offline.mesh, node, &held(offline, node)),
+                Some((offline, node)) => {
+                    provenance::explain_proxy(&offline.mesh, node, &proxy_resources(offline, node))
+                }
                 None => ask(&target, &page, &proxy)?,
             };
             show(output, &explained, || proxy_text(&explained))?;
@@ -89,19 +91,19 @@ fn show(output: Listing, explained: &impl Serialize, text: impl FnOnce() -> Stri
     Ok(())
 }
 
-fn held(offline: &OfflineMesh, proxy: &Arc<Proxy>) -> Vec<HeldResource> {
+fn proxy_resources(offline: &OfflineMesh, proxy: &Arc<Proxy>) -> Vec<ProxyResource> {
     let rendered = views::render(&offline.mesh, &offline.mesh.place(proxy)).into_iter();
-    let held = rendered.map(|made| {
+    let resources = rendered.map(|made| {
         let objects = made.made_from.iter().map(ToString::to_string);
         let patches = made.patched.iter().map(ToString::to_string);
-        HeldResource {
+        ProxyResource {
             kind: made.kind.short(),
             bytes: made.any.value.len(),
             made_from: objects.chain(patches).map(Arc::from).collect(),
             name: made.name,
         }
     });
-    held.collect()
+    resources.collect()
 }
 
 fn offline_resource(offline: &OfflineMesh, proxy: &Arc<Proxy>, resource: &str) -> Result<ResourceExplanation> {

@@ -1,7 +1,7 @@
 //! `meltemi explain request`: the way of one request, evaluated over the Envoy resources of the proxies on it.
 
 use anyhow::{Context, Result, bail};
-use explain::{Explanation, HopSide, Payload, PlannedRequest, RequestVerdict, Token};
+use explain::{ExplainedRequest, Explanation, HopSide, Payload, RequestVerdict, Token};
 use serde_json::{Map, Value};
 
 use super::request_mesh::{FolderProxies, RequestProxies, ServerProxies};
@@ -9,7 +9,7 @@ use crate::{CommandOutcome, print};
 use settings::args::{Env, ExplainRequestArgs, Listing};
 
 pub(super) fn run(args: ExplainRequestArgs, env: &Env) -> Result<CommandOutcome> {
-    let request = planned(&args)?;
+    let request = parse_request(&args)?;
     let (output, from, gateway) = (args.output, args.from, args.gateway);
     let hint = args.source.config.is_some() && !args.source.mesh.derive_endpoints;
     let proxies = if args.source.config.is_some() {
@@ -30,7 +30,7 @@ pub(super) fn run(args: ExplainRequestArgs, env: &Env) -> Result<CommandOutcome>
 
 fn explained(
     proxies: &RequestProxies,
-    request: &PlannedRequest,
+    request: &ExplainedRequest,
     from: &str,
     gateway: Option<&str>,
 ) -> Result<Explanation> {
@@ -58,7 +58,7 @@ fn explained(
     }
 }
 
-fn planned(args: &ExplainRequestArgs) -> Result<PlannedRequest> {
+fn parse_request(args: &ExplainRequestArgs) -> Result<ExplainedRequest> {
     let server_name = args.sni.clone().or_else(|| args.tls.then(|| host_and_port(&args.to, 443).0.to_owned()));
     let (host, port) = host_and_port(&args.to, if server_name.is_some() { 443 } else { 80 });
     let port = port.with_context(|| format!("--to {:?}: its port is no number; write it as HOST:PORT", args.to))?;
@@ -74,7 +74,7 @@ fn planned(args: &ExplainRequestArgs) -> Result<PlannedRequest> {
             headers: args.headers.clone(),
         }
     };
-    Ok(PlannedRequest {
+    Ok(ExplainedRequest {
         host: host.to_owned(),
         port,
         address: args.to_ip.or_else(|| host.parse().ok()),

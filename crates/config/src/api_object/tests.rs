@@ -88,7 +88,9 @@ fn pods_are_read_like_their_json() {
     };
     assert_eq!((pod.spec.ports.len(), pod.spec.ips.len(), pod.spec.ready), (3, 2, false));
     assert_eq!(pod.meta.annotations.iter().collect::<Vec<_>>(), [("sidecar.istio.io/x", "y")]);
-    assert!(pod.meta.deleting && pod.meta.generated && pod.meta.controller.is_some() && pod.meta.created.is_some());
+    assert!(
+        pod.meta.deleting && pod.meta.has_generated_name && pod.meta.controller.is_some() && pod.meta.created.is_some()
+    );
     check(
         Kind::Pod,
         r#"{"metadata": {"name": "a", "namespace": "n", "creationTimestamp": null}, "spec": {}, "status": {}}"#,

@@ -132,7 +132,7 @@ impl Raw {
             labels,
             annotations: self.annotations,
             created: self.creation_timestamp.map(|Time(seconds)| seconds),
-            generated: !self.generate_name.is_empty(),
+            has_generated_name: !self.generate_name.is_empty(),
             controller: controller.map(|RawOwner { kind, name, .. }| Box::new(Owner { kind, name })),
             at: None,
             deleting: self.deletion_timestamp.is_some(),

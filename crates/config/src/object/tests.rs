@@ -370,7 +370,7 @@ fn metadata_is_read_and_defaulted() {
     );
     let meta = object.meta();
     assert_eq!((&*meta.namespace, meta.created, meta.deleting), ("default", Some(1_767_225_610), true));
-    assert_eq!((meta.generated, meta.labels.get("c")), (true, Some("d")));
+    assert_eq!((meta.has_generated_name, meta.labels.get("c")), (true, Some("d")));
     assert_eq!(meta.controller.as_ref().map(|owner| &*owner.kind), Some("ReplicaSet"));
     assert_eq!(meta.at.as_ref().unwrap().to_string(), "f.yaml:1:1");
     let null = only("apiVersion: v1\nkind: Namespace\nmetadata: {name: x, creationTimestamp: null}");

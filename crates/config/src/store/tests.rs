@@ -51,7 +51,7 @@ fn equal_content_is_no_change() {
 }
 
 #[test]
-fn an_object_that_only_moved_is_shown_where_it_is_now() {
+fn a_new_location_is_stored_without_a_new_seq() {
     let mut store = store();
     store.apply(puts(&node("a")));
     let moved = store.apply(puts(&format!("\n\n{}", node("a"))));
@@ -107,7 +107,7 @@ fn a_bad_mesh_config_keeps_the_last_good_one() {
 }
 
 #[test]
-fn a_mesh_config_that_says_the_same_in_other_words_changes_nothing_in_it() {
+fn an_equivalent_mesh_config_keeps_the_parsed_one() {
     let mut store = store();
     let first = store.apply(puts(&mesh("accessLogFile: /a")));
     let second = store.apply(puts(&mesh("access_log_file: '/a'")));
@@ -115,13 +115,13 @@ fn a_mesh_config_that_says_the_same_in_other_words_changes_nothing_in_it() {
 }
 
 #[test]
-fn networks_stand_beside_the_mesh_config() {
+fn mesh_networks_are_read_from_the_mesh_config_map() {
     let text = mesh("{}").replace("  mesh:", "  meshNetworks:").replace("{}", "networks: {n1: {}}");
     assert_eq!(store().apply(puts(&text)).networks.networks.len(), 1);
 }
 
 #[test]
-fn notes_belong_to_their_source() {
+fn diagnostics_are_replaced_per_source() {
     let mut store = store();
     let diagnostics = |source: &str, whats: &[&str]| {
         vec![Update::Diagnostics {

@@ -80,8 +80,8 @@ fn a_report_without_room_leaves_out_first_what_every_proxy_has() {
     let small = report(&both, 7, 60);
     assert_eq!((small.detail, small.counts.len()), (Detail::Pending, 1));
     let all = others(vec![Some(small)]);
-    let settled = Verdict { uncounted: true, ..verdict(1, 1) };
-    assert_eq!(all.combine(&verdict(1, 1), &id("a"), None, 7), (settled, Coverage::All));
+    let all_acked = Verdict { uncounted: true, ..verdict(1, 1) };
+    assert_eq!(all.combine(&verdict(1, 1), &id("a"), None, 7), (all_acked, Coverage::All));
     assert_eq!(all.combine(&verdict(1, 1), &id("b"), None, 7), (verdict(1, 4), Coverage::All));
     let none = report(&both, 7, 10);
     assert_eq!((none.detail, none.counts.len()), (Detail::Truncated, 0));

@@ -24,13 +24,13 @@ enum Step {
 }
 
 /// The mesh of the page, and a folder in which commands find it by that name.
-pub(crate) struct Desk {
+pub(crate) struct PageWorkspace {
     mesh: TempDir,
     folder: TempDir,
 }
 
-impl Desk {
-    pub(crate) fn new() -> Desk {
+impl PageWorkspace {
+    pub(crate) fn new() -> PageWorkspace {
         let (mesh, folder) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
         let shop = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/shop");
         for entry in std::fs::read_dir(shop).expect("the example") {
@@ -38,7 +38,7 @@ impl Desk {
             std::fs::copy(&file, mesh.path().join(file.file_name().expect("a name"))).expect("a copy");
         }
         std::os::unix::fs::symlink(mesh.path(), folder.path().join("mesh")).expect("a link");
-        Desk { mesh, folder }
+        PageWorkspace { mesh, folder }
     }
 
     pub(crate) fn mesh(&self) -> &TempDir {
@@ -49,7 +49,7 @@ impl Desk {
         self.folder.path().join(name)
     }
 
-    fn take(&self, step: &Step, url: Option<&str>) {
+    fn run_step(&self, step: &Step, url: Option<&str>) {
         match step {
             Step::Write(name, text) => std::fs::write(self.file(name), text).expect("a file"),
             Step::Run(command, expected) => self.execute(command, expected, url),
@@ -120,62 +120,62 @@ fn parts() -> (Vec<Step>, Vec<Step>) {
     (steps(first), steps(second))
 }
 
-pub(crate) fn serve(desk: &Desk) -> (Server, String) {
-    let server = Server::start(&desk.mesh, &["--derive-endpoints"]);
+pub(crate) fn serve(workspace: &PageWorkspace) -> (Server, String) {
+    let server = Server::start(&workspace.mesh, &["--derive-endpoints"]);
     let url = format!("http://{}", server.port("--monitoringAddr"));
     (server, url)
 }
 
 /// The proxy of stock: without certificates it is the one that is ready.
-fn stock(envoy: &Path, desk: &Desk, server: &Server) -> Envoy {
+fn stock(envoy: &Path, workspace: &PageWorkspace, server: &Server) -> Envoy {
     let proxy = CaseProxy::new(&json!({
         "name": "stock-v1", "namespace": "shop", "ip": "127.0.10.3", "labels": { "app": "stock", "version": "v1" },
         "metadata": { "INTERCEPTION_MODE": "NONE" },
     }));
     let ads = ServerAddress::Tcp(server.port("--grpcAddr").parse().expect("an address"));
-    let bootstrap = Bootstrap { proxy: &proxy.expect("a node"), ads, sds: desk.file("sds") };
+    let bootstrap = Bootstrap { proxy: &proxy.expect("a node"), ads, sds: workspace.file("sds") };
     Envoy::start(envoy, &[], &bootstrap).expect("Envoy starts")
 }
 
 #[test]
-fn the_fault_that_needs_no_envoy_is_found_planned_and_repaired() {
-    let (desk, (steps, _)) = (Desk::new(), parts());
-    let (_server, url) = serve(&desk);
+fn commands_without_envoy_print_what_the_page_shows() {
+    let (workspace, (steps, _)) = (PageWorkspace::new(), parts());
+    let (_server, url) = serve(&workspace);
     assert!(steps.len() >= 7, "{steps:?}");
-    steps.iter().for_each(|step| desk.take(step, Some(&url)));
+    steps.iter().for_each(|step| workspace.run_step(step, Some(&url)));
 }
 
 #[test]
-fn the_filter_that_envoy_refuses_is_named() {
+fn meltemi_nacks_names_the_rejected_envoy_filter() {
     let Some(binary) = environment::envoy() else {
         return skip("rejections by a live Envoy: no Envoy (`cargo xtask setup`, or set MELTEMI_ENVOY)");
     };
-    let (desk, (_, steps)) = (Desk::new(), parts());
-    let (server, url) = serve(&desk);
-    let _envoy = stock(&binary, &desk, &server);
-    std::os::unix::fs::symlink(&binary, desk.file("envoy")).expect("a link");
+    let (workspace, (_, steps)) = (PageWorkspace::new(), parts());
+    let (server, url) = serve(&workspace);
+    let _envoy = stock(&binary, &workspace, &server);
+    std::os::unix::fs::symlink(&binary, workspace.file("envoy")).expect("a link");
     assert!(steps.len() >= 8, "{steps:?}");
-    steps.iter().for_each(|step| desk.take(step, Some(&url)));
+    steps.iter().for_each(|step| workspace.run_step(step, Some(&url)));
 }
 
 /// Envoy's text on routes does not name the route configuration.
 #[test]
-fn a_virtual_service_that_envoy_refuses_is_named() {
+fn meltemi_nacks_names_the_rejected_virtual_service() {
     let Some(binary) = environment::envoy() else {
         return skip("rejections by a live Envoy: no Envoy (`cargo xtask setup`, or set MELTEMI_ENVOY)");
     };
-    let desk = Desk::new();
+    let workspace = PageWorkspace::new();
     let text = "{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {name: supplier, namespace: shop}, spec: {hosts: [supplier.example.com], http: [{headers: {request: {set: {x-caller: '%NOPE%'}}}, route: [{destination: {host: supplier.example.com}}]}]}}";
-    put(&desk.mesh, "headers.yaml", text);
-    let (server, url) = serve(&desk);
-    let _envoy = stock(&binary, &desk, &server);
+    put(&workspace.mesh, "headers.yaml", text);
+    let (server, url) = serve(&workspace);
+    let _envoy = stock(&binary, &workspace, &server);
     let lines = |all: &[&str]| all.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
     let rejected = lines(&[
         "RDS rejected by stock-v1.shop since 2026-11-18T21:20:43.331Z",
         "    VirtualService shop/supplier (headers.yaml:1:1)",
         "      spec.http[0].headers.request.set",
     ]);
-    desk.execute("meltemi nacks", &rejected, Some(&url));
+    workspace.execute("meltemi nacks", &rejected, Some(&url));
     let explained = run(&["explain", "object", "VirtualService", "shop/supplier", "--server", &url]);
     assert!(explained.code == Some(1) && explained.stdout.contains("stock-v1.shop  REJECTED"), "{explained:?}");
     let waited = run(&["wait", "VirtualService", "shop/supplier", "--server", &url]);

@@ -16,7 +16,7 @@ use wire::envoy::config::cluster::v3::Cluster;
 use wire::envoy::config::core::v3::Node;
 use wire::google::protobuf::{Struct, Value, value::Kind};
 
-use crate::insight::{Desk, serve};
+use crate::insight::{PageWorkspace, serve};
 use crate::run::{SHOP, folder, run};
 use crate::serve::{Server, put};
 
@@ -230,19 +230,19 @@ const HEADERS: &str = "{apiVersion: networking.istio.io/v1, kind: VirtualService
      {hosts: [supplier.example.com], http: [{headers: {request: {set: {x-caller: '%NOPE%'}}}, route: [{destination: {host: supplier.example.com}}]}]}}";
 
 /// The certificates of all proxies.
-fn secrets(desk: &Desk) -> SdsStub {
+fn secrets(workspace: &PageWorkspace) -> SdsStub {
     let authority = TestCa::new().expect("an authority");
-    SdsStub::start(&desk.file("sds"), &authority, "spiffe://cluster.local/ns/shop/sa/stock").expect("a socket")
+    SdsStub::start(&workspace.file("sds"), &authority, "spiffe://cluster.local/ns/shop/sa/stock").expect("a socket")
 }
 
 /// An Envoy of stock, whose proxies share their address.
-fn stock(desk: &Desk, server: &Server, name: &str) -> Envoy {
+fn stock(workspace: &PageWorkspace, server: &Server, name: &str) -> Envoy {
     let proxy = CaseProxy::new(&json!({
         "name": name, "namespace": "shop", "ip": "127.0.10.3", "labels": { "app": "stock", "version": "v1" },
         "metadata": { "INTERCEPTION_MODE": "NONE" },
     }));
     let ads = ServerAddress::Tcp(server.port("--grpcAddr").parse().expect("an address"));
-    let bootstrap = Bootstrap { proxy: &proxy.expect("a node"), ads, sds: desk.file("sds") };
+    let bootstrap = Bootstrap { proxy: &proxy.expect("a node"), ads, sds: workspace.file("sds") };
     Envoy::start(&environment::envoy().expect("it was found"), &[], &bootstrap).expect("Envoy starts")
 }
 
@@ -275,13 +275,13 @@ const REGEX: &str = "{apiVersion: networking.istio.io/v1, kind: VirtualService, 
      {hosts: [supplier.example.com], http: [{match: [{uri: {regex: '/[a-z]{900}REST'}}], route: [{destination: {host: supplier.example.com}}]}]}}";
 
 /// A stock Envoy of this version; `limit`: what it takes of regular expressions.
-fn of_version(desk: &Desk, server: &Server, version: &str, limit: u32) -> Envoy {
+fn of_version(workspace: &PageWorkspace, server: &Server, version: &str, limit: u32) -> Envoy {
     let proxy = CaseProxy::new(&json!({
         "name": format!("stock-{version}"), "namespace": "shop", "ip": "127.0.10.3", "labels": { "app": "stock", "version": "v1" },
         "metadata": { "INTERCEPTION_MODE": "NONE", "ISTIO_VERSION": version },
     }));
     let ads = ServerAddress::Tcp(server.port("--grpcAddr").parse().expect("an address"));
-    let bootstrap = Bootstrap { proxy: &proxy.expect("a node"), ads, sds: desk.file("sds") };
+    let bootstrap = Bootstrap { proxy: &proxy.expect("a node"), ads, sds: workspace.file("sds") };
     let layer = json!({ "name": "limits", "static_layer": { "re2.max_program_size.error_level": limit } });
     let more = json!({ "layered_runtime": { "layers": [layer] } });
     let script = format!("exec \"$0\" \"$@\" --config-yaml '{more}'");
@@ -294,14 +294,15 @@ async fn envoys_of_the_version_that_refuses_go_on_beside_those_that_accept() {
     if environment::envoy().is_none() {
         return skip("rejections by a live Envoy: no Envoy (`cargo xtask setup`, or set MELTEMI_ENVOY)");
     }
-    let desk = Desk::new();
-    let _secrets = secrets(&desk);
-    let (server, _) = serve(&desk);
-    let (mut old, mut new) = (of_version(&desk, &server, "1.31.0", 100), of_version(&desk, &server, "1.32.0", 30_000));
+    let workspace = PageWorkspace::new();
+    let _secrets = secrets(&workspace);
+    let (server, _) = serve(&workspace);
+    let (mut old, mut new) =
+        (of_version(&workspace, &server, "1.31.0", 100), of_version(&workspace, &server, "1.32.0", 30_000));
     for envoy in [&mut old, &mut new] {
         envoy.wait_live().await.expect("it is live");
     }
-    put(desk.mesh(), "regex.yaml", REGEX);
+    put(workspace.mesh(), "regex.yaml", REGEX);
     until_has(&new, "{900}REST", true).await;
     until_nacks(&server, |shown| {
         shown.contains("from all of its class with version 1.31.0: 7083; sent instead: the last good version")
@@ -311,17 +312,17 @@ async fn envoys_of_the_version_that_refuses_go_on_beside_those_that_accept() {
     })
     .await;
     let (mut later_old, mut later_new) =
-        (of_version(&desk, &server, "1.31.0", 100), of_version(&desk, &server, "1.32.0", 30_000));
+        (of_version(&workspace, &server, "1.31.0", 100), of_version(&workspace, &server, "1.32.0", 30_000));
     for envoy in [&mut later_old, &mut later_new] {
         envoy.wait_live().await.expect("the later one is live");
     }
-    slower(&desk, 19);
+    slower(&workspace, 19);
     for (envoy, accepts) in [(&old, false), (&later_old, false), (&new, true), (&later_new, true)] {
         until_has(envoy, "19s", true).await;
         until_has(envoy, "\"dynamic_route_configs\"", true).await;
         until_has(envoy, "{900}REST", accepts).await;
     }
-    put(desk.mesh(), "regex.yaml", &REGEX.replace("{900}", "{9}"));
+    put(workspace.mesh(), "regex.yaml", &REGEX.replace("{900}", "{9}"));
     for envoy in [&old, &later_old, &new, &later_new] {
         until_has(envoy, "{9}REST", true).await;
     }
@@ -329,12 +330,12 @@ async fn envoys_of_the_version_that_refuses_go_on_beside_those_that_accept() {
 }
 
 /// A change of a cluster that every proxy of stock has.
-fn slower(desk: &Desk, seconds: u8) {
+fn slower(workspace: &PageWorkspace, seconds: u8) {
     let rule = format!(
         "{{apiVersion: networking.istio.io/v1, kind: DestinationRule, metadata: {{name: supplier, namespace: shop}}, spec: \
          {{host: supplier.example.com, trafficPolicy: {{connectionPool: {{tcp: {{connectTimeout: {seconds}s}}}}}}}}}}"
     );
-    put(desk.mesh(), "slower.yaml", &rule);
+    put(workspace.mesh(), "slower.yaml", &rule);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -342,25 +343,25 @@ async fn envoys_go_on_beside_a_filter_that_they_refuse() {
     if environment::envoy().is_none() {
         return skip("rejections by a live Envoy: no Envoy (`cargo xtask setup`, or set MELTEMI_ENVOY)");
     }
-    let desk = Desk::new();
-    let _secrets = secrets(&desk);
-    let (server, _) = serve(&desk);
-    let mut first = stock(&desk, &server, "stock-v1");
+    let workspace = PageWorkspace::new();
+    let _secrets = secrets(&workspace);
+    let (server, _) = serve(&workspace);
+    let mut first = stock(&workspace, &server, "stock-v1");
     first.wait_live().await.expect("the first is live");
-    put(desk.mesh(), "lua.yaml", POISON);
+    put(workspace.mesh(), "lua.yaml", POISON);
     until_nacks(&server, |shown| {
         let held = "from all of its class with version 1.32.0: 127.0.10.3_7080; sent instead: the last good version";
         shown.contains(held) && shown.contains("EnvoyFilter shop/lua") && shown.contains("patch.value.typed_config")
     })
     .await;
-    slower(&desk, 17);
+    slower(&workspace, 17);
     until_has(&first, "17s", true).await;
     // One that comes later is never sent what the first refused.
-    let mut later = stock(&desk, &server, "stock-v1");
+    let mut later = stock(&workspace, &server, "stock-v1");
     later.wait_live().await.expect("the later one is live");
     until_has(&later, "127.0.10.3_7080", true).await;
     assert_eq!(server.metric("pilot_total_xds_rejects{type=\"lds\"}").as_deref(), Some("1"));
-    put(desk.mesh(), "lua.yaml", &POISON.replace("handle:oops(", "end"));
+    put(workspace.mesh(), "lua.yaml", &POISON.replace("handle:oops(", "end"));
     for envoy in [&first, &later] {
         until_has(envoy, "function envoy_on_request(handle) end", true).await;
     }
@@ -372,12 +373,12 @@ async fn envoys_go_on_without_a_virtual_service_that_was_never_good() {
     if environment::envoy().is_none() {
         return skip("rejections by a live Envoy: no Envoy (`cargo xtask setup`, or set MELTEMI_ENVOY)");
     }
-    let desk = Desk::new();
-    put(desk.mesh(), "headers.yaml", HEADERS);
-    put(desk.mesh(), "lua.yaml", POISON);
-    let _secrets = secrets(&desk);
-    let (server, url) = serve(&desk);
-    let first = stock(&desk, &server, "stock-v1");
+    let workspace = PageWorkspace::new();
+    put(workspace.mesh(), "headers.yaml", HEADERS);
+    put(workspace.mesh(), "lua.yaml", POISON);
+    let _secrets = secrets(&workspace);
+    let (server, url) = serve(&workspace);
+    let first = stock(&workspace, &server, "stock-v1");
     until_nacks(&server, |shown| {
         shown.contains("sent instead: what it is without VirtualService shop/supplier")
             && shown.contains("sent instead: what it is without EnvoyFilter shop/lua")
@@ -393,14 +394,14 @@ async fn envoys_go_on_without_a_virtual_service_that_was_never_good() {
     assert!(explained.stdout.contains("Held back: the newest LDS/127.0.10.3_7080"), "{explained:?}");
     let waited = run(&["wait", "EnvoyFilter", "shop/lua", "--server", &url]);
     assert!(waited.code == Some(1) && waited.stdout.contains("stock-v1.shop: rejected:"), "{waited:?}");
-    let mut later = stock(&desk, &server, "stock-later");
+    let mut later = stock(&workspace, &server, "stock-later");
     later.wait_live().await.expect("the later one is live");
-    slower(&desk, 18);
+    slower(&workspace, 18);
     for envoy in [&first, &later] {
         until_has(envoy, "18s", true).await;
     }
-    put(desk.mesh(), "headers.yaml", &HEADERS.replace("%NOPE%", "yes"));
-    put(desk.mesh(), "lua.yaml", &POISON.replace("handle:oops(", "end"));
+    put(workspace.mesh(), "headers.yaml", &HEADERS.replace("%NOPE%", "yes"));
+    put(workspace.mesh(), "lua.yaml", &POISON.replace("handle:oops(", "end"));
     for envoy in [&first, &later] {
         until_has(envoy, "x-caller", true).await;
         until_has(envoy, "function envoy_on_request(handle) end", true).await;

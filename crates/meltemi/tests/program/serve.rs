@@ -92,11 +92,11 @@ impl Server {
 
     pub(crate) fn end(self, signal: Signal) -> (Option<i32>, String) {
         self.signal(signal);
-        self.ended()
+        self.wait_for_exit()
     }
 
     /// The exit code, and its output besides the banner.
-    fn ended(mut self) -> (Option<i32>, String) {
+    fn wait_for_exit(mut self) -> (Option<i32>, String) {
         let mut log = String::new();
         self.log.read_to_string(&mut log).expect("UTF-8");
         (self.child.wait().expect("it ends").code(), log)
@@ -134,7 +134,7 @@ fn the_log_of_a_server_in_a_file_has_no_colours() {
 }
 
 #[test]
-fn it_serves_follows_changes_and_ends() {
+fn serve_applies_file_changes_and_exits_0_on_sigterm() {
     let dir = folder(&[("shop.yaml", SHOP)]);
     let server = Server::start(&dir, &["--registries", "x", "--clusterAliases=a=b"]);
     assert!(
@@ -169,7 +169,7 @@ pub(crate) fn node() -> Node {
     Node { id, ..Node::default() }
 }
 
-/// The whole way: a proxy connects, a file changes, the proxy hears of it, operators see it, the end is graceful.
+/// End to end: a proxy connects, a changed file is pushed to it, `meltemi proxies` and config_dump list it, SIGTERM drains it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_proxy_is_served_listed_and_drained() {
     let dir = folder(&[("shop.yaml", SHOP)]);
@@ -198,12 +198,12 @@ async fn a_proxy_is_served_listed_and_drained() {
     let unready = eventually("it to be unready", async || Ok(server.page("--httpAddr", "/ready").0 == "503"));
     unready.await.expect("it drains");
     drop(proxy);
-    let (code, log) = server.ended();
+    let (code, log) = server.wait_for_exit();
     assert_eq!(code, Some(0), "{log}");
 }
 
 #[test]
-fn sigint_ends_it_too() {
+fn serve_exits_0_on_sigint() {
     let dir = folder(&[]);
     let server = Server::start(&dir, &["--log_as_json"]);
     assert!(server.banner.contains("found  0 objects in 0 files\n"), "{}", server.banner);

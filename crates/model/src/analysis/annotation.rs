@@ -13,7 +13,7 @@ enum AnnotatedKind {
     Pod,
     Service,
     Namespace,
-    /// Both of them, and ServiceEntries.
+    /// Services, Namespaces and ServiceEntries.
     Traffic,
     /// Objects that are not looked at here.
     Other,
@@ -96,8 +96,8 @@ const KNOWN: &[(&str, AnnotatedKind, AnnotationForm)] = &[
     ("traffic.sidecar.istio.io/kubevirtInterfaces", AnnotatedKind::Pod, AnnotationForm::Text),
 ];
 
-/// Written by controllers, or by people for tools.
-const PASSED_OVER: [&str; 5] = [
+/// Not checked: written by controllers, or read by tools.
+const UNCHECKED: [&str; 5] = [
     "sidecar.istio.io/status",
     "gateway.istio.io/controller-version",
     "istio.io/rev",
@@ -135,7 +135,7 @@ pub(super) fn check(mesh: &Mesh, diagnostics: &mut Diagnostics) {
 
 fn check_annotations(kind: Kind, meta: &Meta, diagnostics: &mut Diagnostics) {
     let of_istio = |name: &str| name.split_once('/').is_some_and(|(group, _)| group.ends_with("istio.io"));
-    for (name, value) in meta.annotations.iter().filter(|(name, _)| of_istio(name) && !PASSED_OVER.contains(name)) {
+    for (name, value) in meta.annotations.iter().filter(|(name, _)| of_istio(name) && !UNCHECKED.contains(name)) {
         if let Some(what) = fault(kind, meta, name, value) {
             diagnostics.warn(kind, meta, format!("metadata.annotations[{name:?}]"), what);
         }
@@ -143,12 +143,12 @@ fn check_annotations(kind: Kind, meta: &Meta, diagnostics: &mut Diagnostics) {
 }
 
 fn fault(kind: Kind, meta: &Meta, name: &str, value: &str) -> Option<String> {
-    let Some((_, place, form)) = KNOWN.iter().find(|(known, ..)| *known == name) else {
+    let Some((_, annotated_kind, form)) = KNOWN.iter().find(|(known, ..)| *known == name) else {
         let names: Vec<&str> = KNOWN.iter().map(|(known, ..)| *known).collect();
         let hint = most_similar(name, &names).map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
         return Some(format!("no such annotation exists, and nobody reads it{hint}"));
     };
-    let (fits, kinds) = match place {
+    let (fits, kinds) = match annotated_kind {
         AnnotatedKind::Pod => (kind == Kind::Pod, "Pods"),
         AnnotatedKind::Service => (kind == Kind::Service, "Services"),
         AnnotatedKind::Namespace => (kind == Kind::Namespace, "Namespaces"),

@@ -10,7 +10,7 @@ pub(super) fn as_applied(mut object: AnyObject, live: Option<&AnyObject>) -> Any
     let Some(live) = live else { return object };
     let (meta, old) = (object.meta_mut(), live.meta());
     meta.created = meta.created.or(old.created);
-    meta.generated = old.generated;
+    meta.has_generated_name = old.has_generated_name;
     meta.controller = meta.controller.take().or_else(|| old.controller.clone());
     match (&mut object, live) {
         (AnyObject::Service(service), AnyObject::Service(live)) => {

@@ -67,8 +67,8 @@ pub(crate) struct PeerCoverage {
 pub(crate) struct Conditions {
     /// Workloads that must be covered at the least.
     pub(crate) workloads: usize,
-    /// How long a stage lasts at the least, so that ConfigMaps with the roots reach pods. Zero: without a cluster.
-    pub(crate) stage: Duration,
+    /// The age that the current stage must have, so that ConfigMaps with the roots have reached pods. Zero: without a cluster.
+    pub(crate) min_stage_age: Duration,
 }
 
 /// All reports, added up.
@@ -133,11 +133,11 @@ impl Evidence {
                 self.waiting_for.join(", ")
             ));
         }
-        if let Some(age) = age.filter(|age| *age < conditions.stage) {
+        if let Some(age) = age.filter(|age| *age < conditions.min_stage_age) {
             missing.push(format!(
                 "the stage {stage:?} began {} s ago, and ConfigMaps with the roots need {} s to reach all pods",
                 age.as_secs(),
-                conditions.stage.as_secs()
+                conditions.min_stage_age.as_secs()
             ));
         }
         missing
@@ -188,7 +188,7 @@ mod tests {
     }
 
     fn missing(own: &CoverageReport, others: &[PeerCoverage]) -> String {
-        let conditions = Conditions { workloads: 1, stage: Duration::from_secs(120) };
+        let conditions = Conditions { workloads: 1, min_stage_age: Duration::from_secs(120) };
         Evidence::new(own, Some("own"), others).missing("announced", Some(STAGE), &conditions).join("; ")
     }
 
@@ -197,7 +197,7 @@ mod tests {
         let none = report(0, 0, 0);
         assert_eq!(Evidence::new(&none, None, &[]).coverage(), 0.0);
         assert!(missing(&none, &[]).contains("at least 1 must"));
-        let conditions = Conditions { workloads: 3, stage: Duration::ZERO };
+        let conditions = Conditions { workloads: 3, min_stage_age: Duration::ZERO };
         let two = Evidence::new(&report(2, 2, 0), None, &[]);
         assert!(
             two.missing("settled", None, &conditions)[0].contains("2 workloads are connected, and at least 3 must")
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_stage_lasts_until_config_maps_are_synced() {
-        let (own, conditions) = (report(1, 1, 0), Conditions { workloads: 1, stage: Duration::from_secs(120) });
+        let (own, conditions) = (report(1, 1, 0), Conditions { workloads: 1, min_stage_age: Duration::from_secs(120) });
         let at = |seconds| {
             let age = Some(Duration::from_secs(seconds));
             Evidence::new(&own, None, &[]).missing("announced", age, &conditions).len()

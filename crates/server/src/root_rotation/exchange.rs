@@ -34,7 +34,7 @@ impl Exchange {
         let answers: Vec<_> = answers.collect();
         for answer in answers.iter().flatten() {
             for workload in signed_workloads(&self.question, &answer.signed) {
-                issued.record_elsewhere(workload);
+                issued.record_signed_by_other_replica(workload);
             }
         }
         if others().next().is_none() {
@@ -101,7 +101,7 @@ mod tests {
     impl Replica {
         fn new(name: &'static str, connected: &[u64]) -> Replica {
             let issued = IssuedCertificates::default();
-            issued.restart(true);
+            issued.reset(true);
             let report = CoverageReport { stage: STAGE.into(), ..CoverageReport::default() };
             let mut connected = connected.to_vec();
             connected.sort_unstable();

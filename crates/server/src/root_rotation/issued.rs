@@ -8,11 +8,11 @@ use std::time::{Instant, SystemTime};
 
 use super::ages::CertificateAges;
 
-/// The limit of addresses per identity: IPv6 gives a hostile workload any number of them. Beyond it, replicas of an identity count as not
+/// The limit of addresses per identity: IPv6 gives a hostile workload any number of them. Beyond it, workloads of an identity count as not
 /// covered until they are excluded.
-const PER_IDENTITY: u32 = 16_384;
+const MAX_WORKLOADS_PER_IDENTITY: u32 = 16_384;
 /// Eight bytes each.
-const TOTAL: usize = 1 << 20;
+const MAX_WORKLOADS: usize = 1 << 20;
 
 #[derive(Default)]
 pub(crate) struct IssuedCertificates {
@@ -33,17 +33,23 @@ struct State {
 
 impl IssuedCertificates {
     /// Another CA signs from now on: earlier certificates do not count.
-    pub(crate) fn restart(&self, rotating: bool) {
+    pub(crate) fn reset(&self, rotating: bool) {
         *self.state() = State { since: rotating.then(Instant::now), ..State::default() };
     }
 
-    /// `begun`: before it was signed, since the CA may be replaced meanwhile. `ends`: `None` if it is not known.
-    pub(crate) fn record(&self, identity: &str, address: IpAddr, begun: Instant, ends: Option<SystemTime>) {
-        if let Some(ends) = ends {
-            self.ages.record(identity, address, SystemTime::now(), ends);
+    /// `signing_started`: before it was signed, since the CA may be replaced meanwhile. `not_after`: `None` if it is not known.
+    pub(crate) fn record(
+        &self,
+        identity: &str,
+        address: IpAddr,
+        signing_started: Instant,
+        not_after: Option<SystemTime>,
+    ) {
+        if let Some(not_after) = not_after {
+            self.ages.record(identity, address, SystemTime::now(), not_after);
         }
         let mut state = self.state();
-        if state.since.is_none_or(|since| begun < since) || state.workloads.len() >= TOTAL {
+        if state.since.is_none_or(|since| signing_started < since) || state.workloads.len() >= MAX_WORKLOADS {
             return;
         }
         let (workload, identity) = (ca::workload(identity, address), ca::digest(&[identity.as_bytes()]));
@@ -51,16 +57,17 @@ impl IssuedCertificates {
             return;
         }
         let of_identity = state.identities.entry(identity).or_default();
-        if *of_identity < PER_IDENTITY {
+        if *of_identity < MAX_WORKLOADS_PER_IDENTITY {
             *of_identity += 1;
             state.workloads.insert(workload);
         }
     }
 
-    /// Records that another replica has signed for a workload that is connected here, so that there are no more of them than streams.
-    pub(crate) fn record_elsewhere(&self, workload: u64) {
+    /// Another replica has signed for this workload. Only for workloads connected here: that bounds their number by the number of
+    /// streams, in place of the limit per identity.
+    pub(crate) fn record_signed_by_other_replica(&self, workload: u64) {
         let mut state = self.state();
-        if state.since.is_some() && state.workloads.len() < TOTAL {
+        if state.since.is_some() && state.workloads.len() < MAX_WORKLOADS {
             state.workloads.insert(workload);
         }
     }
@@ -91,33 +98,33 @@ mod tests {
     fn nothing_is_recorded_while_no_root_is_rotated() {
         let issued = IssuedCertificates::default();
         issued.record("spiffe://a", ADDRESS, Instant::now(), None);
-        issued.record_elsewhere(ca::workload("spiffe://a", ADDRESS));
+        issued.record_signed_by_other_replica(ca::workload("spiffe://a", ADDRESS));
         assert!(!holds(&issued, "spiffe://a"));
-        issued.restart(true);
+        issued.reset(true);
         issued.record("spiffe://a", ADDRESS, Instant::now(), None);
         assert!(holds(&issued, "spiffe://a"));
-        issued.restart(false);
+        issued.reset(false);
         assert!(!holds(&issued, "spiffe://a"));
     }
 
     #[test]
     fn certificates_of_the_previous_ca_do_not_count() {
         let issued = IssuedCertificates::default();
-        let begun = Instant::now() - Duration::from_millis(1);
-        issued.restart(true);
-        issued.record("spiffe://a", ADDRESS, begun, None);
+        let signing_started = Instant::now() - Duration::from_millis(1);
+        issued.reset(true);
+        issued.record("spiffe://a", ADDRESS, signing_started, None);
         assert!(!holds(&issued, "spiffe://a"));
     }
 
     #[test]
     fn one_identity_at_many_addresses_leaves_room_for_others() {
         let issued = IssuedCertificates::default();
-        issued.restart(true);
+        issued.reset(true);
         let now = Instant::now();
-        for address in 0..PER_IDENTITY * 2 {
+        for address in 0..MAX_WORKLOADS_PER_IDENTITY * 2 {
             issued.record("spiffe://hostile", std::net::Ipv6Addr::from(u128::from(address)).into(), now, None);
         }
-        assert_eq!(issued.state().workloads.len(), PER_IDENTITY as usize);
+        assert_eq!(issued.state().workloads.len(), MAX_WORKLOADS_PER_IDENTITY as usize);
         issued.record("spiffe://a", ADDRESS, now, None);
         assert!(holds(&issued, "spiffe://a"));
     }

@@ -64,7 +64,7 @@ impl LocalCaPort {
         let trusted = trusted(&authority, signer.as_deref());
         let clients = ClientVerifier::new(&trusted)?;
         let issued = Arc::<IssuedCertificates>::default();
-        issued.restart(is_rotating(&authority, plugged.as_ref()));
+        issued.reset(is_rotating(&authority, plugged.as_ref()));
         Ok(LocalCaPort {
             certificates: Arc::new(CertificateService::new(authority, settings.lifetimes, metrics.clone())),
             serving,
@@ -205,7 +205,7 @@ impl LocalCaPort {
         if let Some(next) = next {
             let rotating = is_rotating(&next, found.as_ref());
             self.certificates.replace(next);
-            self.issued.restart(rotating);
+            self.issued.reset(rotating);
             self.changes.send_replace(());
             self.plugged = found;
             self.served_until = now;

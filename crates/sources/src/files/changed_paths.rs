@@ -61,7 +61,7 @@ impl Folder {
             }
             Err(_) => return None,
         };
-        let is_listed = self.places.get(parent).is_some_and(|place| place.interest == Interest::All);
+        let is_listed = self.watched_dirs.get(parent).is_some_and(|dir| dir.interest == Interest::All);
         if metadata.is_symlink() || !is_listed {
             return None;
         }
@@ -81,7 +81,7 @@ impl Folder {
     /// Known files and directories below a path that is no folder, or not any more.
     fn folder_is_gone(&self, path: &Path, folder: &RelativePath, findings: &mut Findings) {
         findings.gone.extend(self.catalog.below(folder).cloned());
-        if self.places.contains_key(path) {
+        if self.watched_dirs.contains_key(path) {
             findings.folders.push((path.to_owned(), WatchedDirs::new()));
         }
     }
@@ -95,7 +95,7 @@ impl Folder {
         findings.readings.extend(readings);
         let missing = self.catalog.below(folder).filter(|file| !tree.files.contains_key(file) && tree.lacks(file));
         findings.gone.extend(missing.cloned());
-        findings.folders.push((path.to_owned(), tree.places));
+        findings.folders.push((path.to_owned(), tree.watched_dirs));
         Some(())
     }
 
@@ -103,7 +103,7 @@ impl Folder {
     fn is_in_place(&self, root: &Path) -> bool {
         let now = fs::canonicalize(&self.root).ok().filter(|real| real == root);
         let now = now.and_then(|real| fs::metadata(real).ok()).map(|metadata| identity(&metadata));
-        now.is_some() && now == self.places.get(root).map(|place| place.identity)
+        now.is_some() && now == self.watched_dirs.get(root).map(|dir| dir.identity)
     }
 
     fn take_findings(&mut self, Findings { readings, gone, folders }: Findings) -> Scan {
@@ -114,14 +114,14 @@ impl Folder {
         for (path, reading) in readings {
             self.catalog.put(&path, reading, &mut change);
         }
-        for (top, places) in folders {
-            let below = self.places.range(top.clone()..).take_while(|(path, _)| path.starts_with(&top));
+        for (top, watched_dirs) in folders {
+            let below = self.watched_dirs.range(top.clone()..).take_while(|(path, _)| path.starts_with(&top));
             let stale: Vec<PathBuf> = below.map(|(path, _)| path.clone()).collect();
             for path in &stale {
-                self.places.remove(path);
+                self.watched_dirs.remove(path);
             }
-            self.places.extend(places);
-            self.places_changed = true;
+            self.watched_dirs.extend(watched_dirs);
+            self.watched_dirs_changed = true;
         }
         self.finish_scan(change, BTreeMap::new(), read, true)
     }

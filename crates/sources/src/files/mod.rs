@@ -33,9 +33,9 @@ pub struct Folder {
     catalog: Catalog,
     /// The diagnostics that the store has, by source: a file, a folder, or `.` for the whole.
     reported: BTreeMap<String, Vec<Diagnostic>>,
-    places: WatchedDirs,
-    /// Since the watches were last brought in line with `places`.
-    places_changed: bool,
+    watched_dirs: WatchedDirs,
+    /// Since the watches were last brought in line with `watched_dirs`.
+    watched_dirs_changed: bool,
     /// The real path of the folder. `None`: one change may affect several paths, because there are symbolic links, or parts that cannot be read.
     plain: Option<PathBuf>,
 }
@@ -84,8 +84,8 @@ impl Folder {
             limits: LIMITS,
             catalog: Catalog::default(),
             reported: BTreeMap::new(),
-            places: WatchedDirs::new(),
-            places_changed: false,
+            watched_dirs: WatchedDirs::new(),
+            watched_dirs_changed: false,
             plain: None,
         }
     }
@@ -116,9 +116,9 @@ impl Folder {
         let anchors = tree::anchors(&self.root);
         self.plain = self.plain.take().filter(|real| !anchors.iter().any(|(parent, _)| parent.starts_with(real)));
         for (parent, name) in &anchors {
-            tree::watch_name(&mut self.places, parent, name);
+            tree::watch_name(&mut self.watched_dirs, parent, name);
         }
-        self.places_changed = true;
+        self.watched_dirs_changed = true;
         self.finish_scan(change, diagnostics, read, readable)
     }
 
@@ -192,7 +192,7 @@ impl Folder {
         for (folder, unlisted) in &tree.unlisted {
             diagnostics.insert(folder.shown().to_string(), self.unlisted_note(folder, unlisted).into_iter().collect());
         }
-        self.places = tree.places;
+        self.watched_dirs = tree.watched_dirs;
         self.plain = Some(tree.root).filter(|_| !tree.linked && tree.unlisted.is_empty());
         diagnostics
     }

@@ -117,8 +117,8 @@ impl Fixture {
         let mut fresh = StoreState::default();
         let mut folder = Folder::open(&self.root());
         fresh.apply(folder.scan().updates);
-        assert_eq!(self.folder.places, folder.places, "the directories to watch");
-        assert_eq!(self.stored.places(), fresh.places());
+        assert_eq!(self.folder.watched_dirs, folder.watched_dirs, "the directories to watch");
+        assert_eq!(self.stored.locations(), fresh.locations());
         assert!(self.stored.objects == fresh.objects, "the same names hold other objects");
         assert_eq!(self.diagnostics(), fresh.diagnostics());
     }
@@ -156,9 +156,9 @@ impl StoreState {
     }
 
     /// Objects with their locations.
-    fn places(&self) -> Vec<String> {
-        let place = |object: &AnyObject| object.meta().at.as_ref().map(ToString::to_string).unwrap_or_default();
-        self.objects.iter().map(|(id, object)| format!("{id} at {}", place(object))).collect()
+    fn locations(&self) -> Vec<String> {
+        let location = |object: &AnyObject| object.meta().at.as_ref().map(ToString::to_string).unwrap_or_default();
+        self.objects.iter().map(|(id, object)| format!("{id} at {}", location(object))).collect()
     }
 
     pub(super) fn port(&self, name: &str) -> Option<u16> {

@@ -20,7 +20,7 @@ pub(super) struct Tree {
     pub(super) files: BTreeMap<RelativePath, Entry>,
     /// Folders, and links that may have led to one. Their known files are kept.
     pub(super) unlisted: BTreeMap<RelativePath, Unlisted>,
-    pub(super) places: WatchedDirs,
+    pub(super) watched_dirs: WatchedDirs,
     /// Real paths of the folders that were listed. `None`: its files are read by another path.
     pub(super) listed: BTreeMap<RelativePath, Option<PathBuf>>,
     /// Links that many files depend on, with their targets. A walk is consistent only if none of them changed meanwhile.
@@ -93,17 +93,17 @@ pub(super) enum Interest {
 impl Tree {
     /// Adds what a linked folder led to.
     pub(super) fn extend(&mut self, part: Tree) {
-        let Tree { root: _, linked, files, unlisted, places, listed, turnable } = part;
+        let Tree { root: _, linked, files, unlisted, watched_dirs, listed, turnable } = part;
         self.linked |= linked;
         self.files.extend(files);
         self.unlisted.extend(unlisted);
         self.listed.extend(listed);
         self.turnable.extend(turnable);
-        for (path, place) in places {
-            match (self.places.get_mut(&path).map(|known| &mut known.interest), place.interest) {
+        for (path, dir) in watched_dirs {
+            match (self.watched_dirs.get_mut(&path).map(|known| &mut known.interest), dir.interest) {
                 (Some(Interest::Names(known)), Interest::Names(names)) => known.extend(names),
                 (Some(Interest::All), Interest::Names(_)) => {}
-                (_, interest) => drop(self.places.insert(path, WatchedDir { identity: place.identity, interest })),
+                (_, interest) => drop(self.watched_dirs.insert(path, WatchedDir { identity: dir.identity, interest })),
             }
         }
     }
@@ -209,11 +209,11 @@ pub(super) fn identity(metadata: &Metadata) -> Identity {
     (metadata.dev(), metadata.ino())
 }
 
-pub(super) fn watch_name(places: &mut WatchedDirs, folder: &Path, name: &OsStr) {
+pub(super) fn watch_name(watched_dirs: &mut WatchedDirs, folder: &Path, name: &OsStr) {
     let Ok(metadata) = fs::metadata(folder) else { return };
     let nothing = || WatchedDir { identity: identity(&metadata), interest: Interest::Names(BTreeSet::new()) };
-    let place = places.entry(folder.to_owned()).or_insert_with(nothing);
-    if let Interest::Names(names) = &mut place.interest {
+    let dir = watched_dirs.entry(folder.to_owned()).or_insert_with(nothing);
+    if let Interest::Names(names) = &mut dir.interest {
         names.insert(name.to_owned());
     }
 }

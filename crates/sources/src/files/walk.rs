@@ -199,8 +199,8 @@ impl<'a> Walk<'a> {
         self.tree.listed.insert(relative.clone(), Some(path.to_owned()));
         self.count(&names)?;
         if let Ok(metadata) = fs::metadata(path) {
-            let place = WatchedDir { identity: identity(&metadata), interest: Interest::All };
-            self.tree.places.insert(path.to_owned(), place);
+            let dir = WatchedDir { identity: identity(&metadata), interest: Interest::All };
+            self.tree.watched_dirs.insert(path.to_owned(), dir);
         }
         // Recorded first: a change between this and the last read of a file must be detected.
         if names.iter().any(|(name, kind)| kind.is_symlink() && name == CONFIG_MAP_LINK) {
@@ -266,7 +266,7 @@ impl<'a> Walk<'a> {
                 if let Ok(real) = fs::canonicalize(&path)
                     && let (Some(folder), Some(name)) = (real.parent(), real.file_name())
                 {
-                    watch_name(&mut self.tree.places, folder, name);
+                    watch_name(&mut self.tree.watched_dirs, folder, name);
                 }
                 Found::new_link(found, &path)
             }

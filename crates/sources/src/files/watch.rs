@@ -23,13 +23,13 @@ pub enum Error {
 }
 
 /// Sends changes until the receiver is dropped. The first batch holds the changes since the last scan. An empty batch means
-/// that the folder is being written and more is to come. `spent` gets the duration of each scan.
+/// that the folder is being written and more is to come. `observe_scan` gets the duration of each scan.
 pub async fn watch(
     folder: Folder,
     out: mpsc::Sender<Vec<Update>>,
-    spent: impl Fn(Duration) + Send,
+    observe_scan: impl Fn(Duration) + Send,
 ) -> Result<(), Error> {
-    watch_at(&INTERVALS, Watches::open, folder, out, spent).await
+    watch_at(&INTERVALS, Watches::open, folder, out, observe_scan).await
 }
 
 pub(super) struct Intervals {
@@ -55,32 +55,35 @@ pub(super) async fn watch_at(
     watches: fn(mpsc::Sender<()>) -> Watches,
     mut folder: Folder,
     out: mpsc::Sender<Vec<Update>>,
-    spent: impl Fn(Duration) + Send,
+    observe_scan: impl Fn(Duration) + Send,
 ) -> Result<(), Error> {
     // Capacity one: a tick carries no content.
     let (tick, mut ticks) = mpsc::channel(1);
     let mut watches = watches(tick.clone());
-    // The time of the next full scan, in case an event was lost.
-    let mut whole = Instant::now();
+    // In case an event was lost.
+    let mut next_full_scan = Instant::now();
     loop {
-        let all = Instant::now() >= whole;
-        let pass = tokio::task::spawn_blocking(move || ScanPass::new(folder, watches, all));
+        let full_scan_due = Instant::now() >= next_full_scan;
+        let pass = tokio::task::spawn_blocking(move || ScanPass::new(folder, watches, full_scan_due));
         let done = pass.await.map_err(Error::Scan)?;
         (folder, watches) = (done.folder, done.watches);
-        if done.whole {
-            whole = Instant::now() + pace.full_scan;
+        if done.is_full {
+            next_full_scan = Instant::now() + pace.full_scan;
         }
-        spent(done.took);
+        observe_scan(done.took);
         let Scan { updates, readable, .. } = done.scan;
         if !updates.is_empty() && out.send(updates).await.is_err() {
             return Ok(());
         }
         // Events in a new directory before its watch existed would be missed.
-        if done.new_places {
+        if done.has_new_dirs {
             continue;
         }
-        let wait =
-            if readable && watches.works() { whole.saturating_duration_since(Instant::now()) } else { pace.poll };
+        let wait = if readable && watches.works() {
+            next_full_scan.saturating_duration_since(Instant::now())
+        } else {
+            pace.poll
+        };
         tokio::select! {
             () = out.closed() => return Ok(()),
             ticked = timeout(wait, ticks.recv()) => if ticked.is_ok() { debounce(pace, &mut ticks, &out).await },
@@ -105,20 +108,20 @@ struct ScanPass {
     watches: Watches,
     scan: Scan,
     took: Duration,
-    new_places: bool,
-    /// It was a full scan.
-    whole: bool,
+    has_new_dirs: bool,
+    /// A full scan, not one of changed paths.
+    is_full: bool,
 }
 
 impl ScanPass {
-    fn new(mut folder: Folder, mut watches: Watches, all: bool) -> ScanPass {
+    fn new(mut folder: Folder, mut watches: Watches, full_scan_due: bool) -> ScanPass {
         let began = std::time::Instant::now();
-        let touched = locked(&watches.view).take_touched();
-        let part = match touched {
-            ChangedPaths::Paths(paths) if !all => folder.scan_paths(&paths),
+        let changed_paths = locked(&watches.state).take_changed_paths();
+        let part = match changed_paths {
+            ChangedPaths::Paths(paths) if !full_scan_due => folder.scan_paths(&paths),
             _ => None,
         };
-        let whole = part.is_none();
+        let is_full = part.is_none();
         let scan = part.unwrap_or_else(|| folder.scan());
         let took = began.elapsed();
         if !scan.updates.is_empty() {
@@ -133,9 +136,9 @@ impl ScanPass {
                 "folder changed"
             );
         }
-        let changed = std::mem::take(&mut folder.places_changed);
-        let new_places = watches.update(&folder.places, changed);
-        ScanPass { folder, watches, scan, took, new_places, whole }
+        let changed = std::mem::take(&mut folder.watched_dirs_changed);
+        let has_new_dirs = watches.update(&folder.watched_dirs, changed);
+        ScanPass { folder, watches, scan, took, has_new_dirs, is_full }
     }
 }
 
@@ -143,7 +146,7 @@ impl ScanPass {
 pub(super) struct Watches {
     /// `None`: events are not available.
     watcher: Option<RecommendedWatcher>,
-    view: Arc<Mutex<WatchState>>,
+    state: Arc<Mutex<WatchState>>,
     /// Some directory is not watched.
     incomplete: bool,
 }
@@ -157,7 +160,7 @@ struct WatchState {
     /// A watch was lost that may still be wanted.
     lost: bool,
     /// Since the last scan.
-    touched: ChangedPaths,
+    changed_paths: ChangedPaths,
     /// The last event was the first half of a rename: of the second, the new path, nothing is known yet.
     renaming: bool,
 }
@@ -186,15 +189,15 @@ impl ChangedPaths {
 
 impl Watches {
     pub(super) fn open(tick: mpsc::Sender<()>) -> Watches {
-        let view = Arc::new(Mutex::new(WatchState::default()));
-        let seen = view.clone();
+        let state = Arc::new(Mutex::new(WatchState::default()));
+        let seen = state.clone();
         let watcher = notify::recommended_watcher(move |event| {
             if locked(&seen).concerns(&event) {
                 // Full: a scan is due anyway.
                 let _ = tick.try_send(());
             }
         });
-        let mut watches = Watches { watcher: None, view, incomplete: false };
+        let mut watches = Watches { watcher: None, state, incomplete: false };
         match watcher {
             Ok(watcher) => watches.watcher = Some(watcher),
             Err(error) => watches.fail(&error),
@@ -204,20 +207,20 @@ impl Watches {
 
     #[cfg(test)]
     pub(super) fn disabled(_: mpsc::Sender<()>) -> Watches {
-        Watches { watcher: None, view: Arc::default(), incomplete: true }
+        Watches { watcher: None, state: Arc::default(), incomplete: true }
     }
 
     fn works(&self) -> bool {
         !self.incomplete
     }
 
-    /// True if there are directories that were not watched before. `changed`: the places may be others than at the last call.
-    fn update(&mut self, places: &WatchedDirs, changed: bool) -> bool {
+    /// True if there are directories that were not watched before. `changed`: the directories may be others than at the last call.
+    fn update(&mut self, watched_dirs: &WatchedDirs, changed: bool) -> bool {
         let Some(watcher) = &mut self.watcher else { return false };
-        if !changed && !locked(&self.view).lost {
+        if !changed && !locked(&self.state).lost {
             return false;
         }
-        let (stale, fresh) = locked(&self.view).want(places);
+        let (stale, fresh) = locked(&self.state).want(watched_dirs);
         for path in stale.iter().chain(&fresh) {
             // Usually there is none; but a directory that was moved away may have left one under this path.
             let _ = watcher.unwatch(path);
@@ -228,11 +231,11 @@ impl Watches {
             match watcher.watch(&path, RecursiveMode::NonRecursive) {
                 Ok(()) => {
                     // What came into it before its watch existed had no event.
-                    locked(&self.view).touched.add(&path);
+                    locked(&self.state).changed_paths.add(&path);
                     new = true;
                 }
                 Err(error) => {
-                    locked(&self.view).live.remove(&path);
+                    locked(&self.state).live.remove(&path);
                     if !is_gone(&error) {
                         failure = Some(error);
                     }
@@ -256,19 +259,20 @@ impl Watches {
 impl WatchState {
     /// The watches to end and those to begin. The latter count as live at once: if the directory is renamed
     /// before its watch exists, the event must find it here.
-    fn want(&mut self, places: &WatchedDirs) -> (Vec<PathBuf>, Vec<PathBuf>) {
+    fn want(&mut self, watched_dirs: &WatchedDirs) -> (Vec<PathBuf>, Vec<PathBuf>) {
         self.lost = false;
-        if self.wanted != *places {
-            self.wanted = places.clone();
+        if self.wanted != *watched_dirs {
+            self.wanted = watched_dirs.clone();
         }
-        let is_stale = |path: &PathBuf, identity: &Identity| places.get(path).is_none_or(|p| p.identity != *identity);
+        let is_stale =
+            |path: &PathBuf, identity: &Identity| watched_dirs.get(path).is_none_or(|p| p.identity != *identity);
         let stale: Vec<PathBuf> = self.live.iter().filter(|(p, i)| is_stale(p, i)).map(|(p, _)| p.clone()).collect();
         for path in &stale {
             self.live.remove(path);
         }
         let mut fresh = Vec::new();
-        for (path, place) in places {
-            if self.live.insert(path.clone(), place.identity).is_none() {
+        for (path, dir) in watched_dirs {
+            if self.live.insert(path.clone(), dir.identity).is_none() {
                 fresh.push(path.clone());
             }
         }
@@ -276,9 +280,9 @@ impl WatchState {
     }
 
     /// A file whose new path is not known yet must not seem deleted.
-    fn take_touched(&mut self) -> ChangedPaths {
-        let touched = std::mem::take(&mut self.touched);
-        if self.renaming { ChangedPaths::Anything } else { touched }
+    fn take_changed_paths(&mut self) -> ChangedPaths {
+        let changed_paths = std::mem::take(&mut self.changed_paths);
+        if self.renaming { ChangedPaths::Anything } else { changed_paths }
     }
 
     fn concerns(&mut self, event: &notify::Result<notify::Event>) -> bool {
@@ -288,7 +292,7 @@ impl WatchState {
             _ => {
                 self.live.clear();
                 self.lost = true;
-                self.touched = ChangedPaths::Anything;
+                self.changed_paths = ChangedPaths::Anything;
                 return true;
             }
         };
@@ -305,7 +309,7 @@ impl WatchState {
         self.renaming =
             event.kind == EventKind::Modify(ModifyKind::Name(RenameMode::From)) && event.tracker().is_some();
         let concerned: Vec<&PathBuf> = event.paths.iter().filter(|path| self.concerns_path(path)).collect();
-        concerned.iter().for_each(|path| self.touched.add(path));
+        concerned.iter().for_each(|path| self.changed_paths.add(path));
         !concerned.is_empty()
     }
 
@@ -314,7 +318,7 @@ impl WatchState {
             return true;
         }
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return true };
-        match self.wanted.get(folder).map(|place| &place.interest) {
+        match self.wanted.get(folder).map(|dir| &dir.interest) {
             Some(Interest::All) => !is_temporary(name),
             Some(Interest::Names(names)) => names.contains(name),
             None => false,
@@ -337,8 +341,8 @@ fn is_gone(error: &notify::Error) -> bool {
     }
 }
 
-fn locked(view: &Mutex<WatchState>) -> MutexGuard<'_, WatchState> {
-    view.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked(state: &Mutex<WatchState>) -> MutexGuard<'_, WatchState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

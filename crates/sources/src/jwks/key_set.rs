@@ -17,12 +17,12 @@ pub(super) enum FetchError {
     #[error("its OpenID configuration has no jwks_uri")]
     NoUri,
     #[error("its answer is not a JSON Web Key Set, like {{\"keys\": [{{..}}]}}")]
-    NoKeys,
+    NotKeySet,
     #[error("its answer is not text")]
     NotText,
     #[error("with its keys, those of namespace {namespace} exceed {limit} bytes; name fewer issuers there")]
     TooMuch { namespace: Arc<str>, limit: usize },
-    #[error("the fetch failed inside; report it with the log")]
+    #[error("internal error: the fetch panicked; report it with the log")]
     Panicked,
 }
 
@@ -30,8 +30,8 @@ pub(super) async fn fetch(client: &JwksClient, source: &KeySource, timeout: Dura
     let body = match source {
         KeySource::Uri(uri) => client.get(uri, timeout).await?,
         KeySource::Issuer(issuer) => {
-            let place = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
-            let found = object(&client.get(&place, timeout).await?)?;
+            let discovery_url = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
+            let found = object(&client.get(&discovery_url, timeout).await?)?;
             let uri = found.get("jwks_uri").and_then(Value::as_str).ok_or(FetchError::NoUri)?;
             client.get(uri, timeout).await?
         }
@@ -39,7 +39,7 @@ pub(super) async fn fetch(client: &JwksClient, source: &KeySource, timeout: Dura
     let keys = object(&body)?;
     let is_set = keys.get("keys").and_then(Value::as_array).is_some_and(|keys| keys.iter().all(Value::is_object));
     if !is_set {
-        return Err(FetchError::NoKeys);
+        return Err(FetchError::NotKeySet);
     }
     std::str::from_utf8(&body).map(Arc::from).map_err(|_| FetchError::NotText)
 }
@@ -49,7 +49,7 @@ fn object(body: &[u8]) -> Result<Map<String, Value>, FetchError> {
 }
 
 /// The error with its causes.
-pub(super) fn reasons(failure: &FetchError) -> String {
+pub(super) fn error_chain(failure: &FetchError) -> String {
     let mut text = failure.to_string();
     let mut error: &dyn std::error::Error = failure;
     while let Some(source) = error.source() {

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::Schedule;
-use super::key_set::{FetchError, reasons};
+use super::key_set::{FetchError, error_chain};
 use super::requests::{KeyRequest, KeyRequests, MOST_PER_NAMESPACE};
 use super::slots::{Slot, Slots};
 
@@ -181,7 +181,7 @@ impl State {
     }
 
     fn failed(&mut self, source: &KeySource, failure: &FetchError, now: Instant, keep: Duration) -> Vec<Update> {
-        let why = reasons(failure);
+        let why = error_chain(failure);
         if self.failures == 1 {
             warn!(%source, %why, "cannot fetch the keys of a token issuer");
         }

@@ -17,7 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use super::key_set::{fetch, reasons};
+use super::key_set::{error_chain, fetch};
 use super::*;
 
 const KEYS: &str = r#"{"keys":[]}"#;
@@ -72,7 +72,7 @@ fn redirect(to: &str) -> String {
 async fn fetched(guard: AddressFilter, uri: &str) -> Result<String, String> {
     let source = KeySource::Uri(uri.into());
     let done = timeout(Duration::from_secs(5), fetch(&client(guard), &source, SHORT)).await.expect("bounded in time");
-    done.map(|keys| keys.to_string()).map_err(|failure| reasons(&failure))
+    done.map(|keys| keys.to_string()).map_err(|failure| error_chain(&failure))
 }
 
 async fn check_rejected(uri: &str, why: &str) {
@@ -136,7 +136,7 @@ async fn a_redirect_or_a_discovered_address_is_looked_at_like_any_other() {
     }
     let issuer = saying(ok(r#"{"jwks_uri":"http://169.254.169.254/"}"#)).await;
     let source = KeySource::Issuer(format!("http://{issuer}").as_str().into());
-    let rejected = reasons(&fetch(&client(open()), &source, SHORT).await.unwrap_err());
+    let rejected = error_chain(&fetch(&client(open()), &source, SHORT).await.unwrap_err());
     assert!(rejected.contains("169.254.169.254"), "{rejected}");
 }
 

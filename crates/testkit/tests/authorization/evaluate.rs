@@ -29,7 +29,7 @@ pub(crate) struct Request {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Seen {
     Request,
-    Bytes,
+    Tcp,
 }
 
 /// All of them hold for the workload that is asked.
@@ -106,8 +106,8 @@ impl Rule<'_> {
     }
 
     fn both(&self, key: &str, values: &Value, not_values: &Value) -> bool {
-        if self.seen == Seen::Bytes && is_http(key) {
-            // Among bytes nobody can tell; a denying rule is read without it.
+        if self.seen == Seen::Tcp && is_http(key) {
+            // In TCP nobody can tell; a denying rule is read without it.
             return true;
         }
         let hit = |values: &Value| list(values).filter_map(Value::as_str).any(|value| self.has(key, value));
@@ -128,8 +128,8 @@ impl Rule<'_> {
                 if DOMAINS.contains(&value) { DOMAINS.contains(&domain) } else { star(value, domain) }
             }),
             "ipBlocks" | "source.ip" => within(value, request.source),
-            // Nobody forwards bytes on behalf of others.
-            "remoteIpBlocks" | "remote.ip" if self.seen == Seen::Bytes => within(value, request.source),
+            // Nobody forwards TCP on behalf of others.
+            "remoteIpBlocks" | "remote.ip" if self.seen == Seen::Tcp => within(value, request.source),
             "remoteIpBlocks" | "remote.ip" => within(value, request.remote),
             "destination.ip" => within(value, IpAddr::from([127, 0, 0, 1])),
             "ports" | "destination.port" => value.parse() == Ok(request.port),

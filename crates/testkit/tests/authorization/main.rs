@@ -3,7 +3,7 @@
 
 mod client;
 mod evaluate;
-mod guards;
+mod filters;
 mod random;
 
 use std::time::Instant;
@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::Result;
 use client::Clients;
 use evaluate::{Request, Seen, allowed};
-use guards::{Behind, Guards, listener};
+use filters::{AuthorizationFilters, Upstream, listener};
 use serde_json::{Value, json};
 use testkit::envoy::Envoy;
 use testkit::random::Random;
@@ -28,7 +28,7 @@ const SENT: usize = 8;
 
 struct PolicySet {
     port: u16,
-    bytes_port: u16,
+    tcp_port: u16,
     policies: Vec<Value>,
 }
 
@@ -59,7 +59,7 @@ async fn envoy_decides_as_the_policies_say() {
             Pair { set: at, seen, expected, token: token.map(|at| tokens[at].clone()), request }
         };
         pairs.extend((0..REQUESTS).map(|_| pair(set.port, Seen::Request)).collect::<Vec<_>>());
-        pairs.extend((0..CONNECTIONS).map(|_| pair(set.bytes_port, Seen::Bytes)).collect::<Vec<_>>());
+        pairs.extend((0..CONNECTIONS).map(|_| pair(set.tcp_port, Seen::Tcp)).collect::<Vec<_>>());
     }
     let (total, allowed_count) = (pairs.len(), pairs.iter().filter(|pair| pair.expected).count());
     assert!(
@@ -91,7 +91,7 @@ async fn judged(pairs: Vec<Pair>, clients: &Clients, sets: &[PolicySet]) -> Vec<
                     Ok(other) => Err(anyhow::anyhow!("answered {other}")),
                     Err(e) => Err(e),
                 },
-                Seen::Bytes => clients.is_served(&pair.request).await,
+                Seen::Tcp => clients.is_served(&pair.request).await,
             }
         });
         let decided = futures_util::future::join_all(asked).await;
@@ -111,7 +111,7 @@ async fn judged(pairs: Vec<Pair>, clients: &Clients, sets: &[PolicySet]) -> Vec<
     wrong
 }
 
-/// `ports`: of its requests and of its bytes.
+/// `ports`: of its HTTP and of its TCP listener.
 fn set(
     random: &mut Random,
     ports: [u16; 2],
@@ -119,13 +119,13 @@ fn set(
     clients: &Clients,
     listeners: &mut Vec<Value>,
 ) -> Result<PolicySet> {
-    let [port, bytes_port] = ports;
+    let [port, tcp_port] = ports;
     let policies = random::policies(random, port);
     let documents: Vec<String> = policies.iter().map(ToString::to_string).chain([authentication(issuer)]).collect();
-    let guards = Guards::new(&documents.join("\n---\n"))?;
-    listeners.push(listener(port, &guards, Behind::Http, &clients.server_tls()));
-    listeners.push(listener(bytes_port, &guards, Behind::Bytes, &clients.server_tls()));
-    Ok(PolicySet { port, bytes_port, policies })
+    let filters = AuthorizationFilters::new(&documents.join("\n---\n"))?;
+    listeners.push(listener(port, &filters, Upstream::Http, &clients.server_tls()));
+    listeners.push(listener(tcp_port, &filters, Upstream::Tcp, &clients.server_tls()));
+    Ok(PolicySet { port, tcp_port, policies })
 }
 
 fn authentication(issuer: &JwtIssuer) -> String {
@@ -169,9 +169,9 @@ async fn claims_of_good_tokens_allow_and_deny() {
     };
     let documents = [authentication(&issuer), policy("in", "ALLOW", "admin"), policy("out", "DENY", "banned")];
     let port = free_ports(1).unwrap()[0];
-    let guards = Guards::new(&documents.join("\n---\n")).unwrap();
+    let filters = AuthorizationFilters::new(&documents.join("\n---\n")).unwrap();
     let mut envoy =
-        Envoy::start_static(&binary, &[listener(port, &guards, Behind::Http, &clients.server_tls())]).unwrap();
+        Envoy::start_static(&binary, &[listener(port, &filters, Upstream::Http, &clients.server_tls())]).unwrap();
     envoy.wait_ready().await.unwrap();
 
     let good = json!({"iss": ISSUER, "sub": "a", "groups": ["admin"], "exp": 4_000_000_000_u64});
@@ -214,9 +214,9 @@ async fn without_keys_no_token_is_good() {
         "spec": {"jwtRules": [{"issuer": ISSUER, "jwksUri": "https://issuer.example/keys"}]},
     });
     let port = free_ports(1).unwrap()[0];
-    let guards = Guards::new(&authentication.to_string()).unwrap();
+    let filters = AuthorizationFilters::new(&authentication.to_string()).unwrap();
     let mut envoy =
-        Envoy::start_static(&binary, &[listener(port, &guards, Behind::Http, &clients.server_tls())]).unwrap();
+        Envoy::start_static(&binary, &[listener(port, &filters, Upstream::Http, &clients.server_tls())]).unwrap();
     envoy.wait_ready().await.unwrap();
     let request = random::request(&mut Random::new(1), port, &claims());
     let token = issuer.token(&json!({"iss": ISSUER, "sub": "a", "exp": 4_000_000_000_u64}));

@@ -7,7 +7,7 @@ mod random;
 use std::time::Instant;
 
 use anyhow::Result;
-use explain::{Explanation, HopSide, Payload, PlannedRequest, RequestEnding, RequestOutcome, RequestVerdict, Token};
+use explain::{ExplainedRequest, Explanation, HopSide, Payload, RequestEnding, RequestOutcome, RequestVerdict, Token};
 use mesh::{EDGE, LiveMesh, Served, address_of, server_at};
 use random::RandomRequest;
 use testkit::http_client::{HttpRequest, HttpResponse};
@@ -92,7 +92,7 @@ fn explained(request: &RandomRequest, served: &Served) -> Explanation {
         Some(claims) => Token::Valid(claims.clone()),
         None => Token::Absent,
     };
-    let planned = PlannedRequest {
+    let explained_request = ExplainedRequest {
         host: request.host.clone(),
         port: if request.from_outside { 8080 } else { 80 },
         address: (!request.from_outside).then(|| address_of(request.service).into()),
@@ -108,7 +108,7 @@ fn explained(request: &RandomRequest, served: &Served) -> Explanation {
     };
     let (from, side) =
         if request.from_outside { (&served.edge, HopSide::Gateway) } else { (&served.client, HopSide::Client) };
-    explain::explain(&planned, from, side, &mut |ip| served.at(ip))
+    explain::explain(&explained_request, from, side, &mut |ip| served.at(ip))
 }
 
 fn real(request: &RandomRequest, issuer: &JwtIssuer) -> HttpRequest {

@@ -20,13 +20,13 @@ enum Step {
     /// A resource changes, or is removed.
     Set(TypeUrl, &'static str),
     Remove(TypeUrl, &'static str),
-    Ask(TypeUrl, &'static str),
-    Leave(TypeUrl, &'static str),
+    Subscribe(TypeUrl, &'static str),
+    Unsubscribe(TypeUrl, &'static str),
     /// The proxy reads a response without an ACK.
     Read,
-    /// It ACKs or NACKs the oldest that it read.
-    Accept,
-    Reject,
+    /// It ACKs or NACKs the oldest response that was read.
+    Ack,
+    Nack,
     /// A new stream, with initial versions.
     Reconnect,
 }
@@ -38,11 +38,11 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (kind.clone(), name()).prop_map(|(kind, name)| Step::Set(kind, name)),
         2 => (kind, name()).prop_map(|(kind, name)| Step::Remove(kind, name)),
-        3 => (named.clone(), name()).prop_map(|(kind, name)| Step::Ask(kind, name)),
-        1 => (named, name()).prop_map(|(kind, name)| Step::Leave(kind, name)),
+        3 => (named.clone(), name()).prop_map(|(kind, name)| Step::Subscribe(kind, name)),
+        1 => (named, name()).prop_map(|(kind, name)| Step::Unsubscribe(kind, name)),
         4 => Just(Step::Read),
-        4 => Just(Step::Accept),
-        1 => Just(Step::Reject),
+        4 => Just(Step::Ack),
+        1 => Just(Step::Nack),
         1 => Just(Step::Reconnect),
     ]
 }
@@ -55,7 +55,7 @@ struct World {
     live: BTreeMap<(TypeUrl, &'static str), String>,
     wanted: BTreeSet<(TypeUrl, &'static str)>,
     resources: BTreeMap<(TypeUrl, String), String>,
-    unanswered: Vec<Received>,
+    unacked: Vec<Received>,
     newest: BTreeMap<TypeUrl, u64>,
 }
 
@@ -71,7 +71,7 @@ impl World {
             live: [((TypeUrl::Cluster, "a"), "0".to_owned())].into(),
             wanted: BTreeSet::new(),
             resources: BTreeMap::new(),
-            unanswered: Vec::new(),
+            unacked: Vec::new(),
             newest: BTreeMap::new(),
         }
     }
@@ -84,27 +84,27 @@ impl World {
                     self.harness.mesh.set(&format!("{} -{name}", kind.short()));
                 }
             }
-            Step::Ask(kind, name) => {
+            Step::Subscribe(kind, name) => {
                 if self.wanted.insert((kind, name)) {
                     self.proxy.subscribe(kind, &[name]).await;
                 }
             }
-            Step::Leave(kind, name) => {
+            Step::Unsubscribe(kind, name) => {
                 if self.wanted.remove(&(kind, name)) {
                     self.proxy.unsubscribe(kind, &[name]).await;
                     self.resources.remove(&(kind, name.to_owned()));
                 }
             }
             Step::Read => self.read().await,
-            Step::Accept if !self.unanswered.is_empty() => {
-                let got = self.unanswered.remove(0);
-                self.accept(&got).await;
+            Step::Ack if !self.unacked.is_empty() => {
+                let got = self.unacked.remove(0);
+                self.ack(&got).await;
             }
-            Step::Reject if !self.unanswered.is_empty() => {
-                let got = self.unanswered.remove(0);
+            Step::Nack if !self.unacked.is_empty() => {
+                let got = self.unacked.remove(0);
                 self.proxy.nack(&got, "no").await;
             }
-            Step::Accept | Step::Reject => {}
+            Step::Ack | Step::Nack => {}
             Step::Reconnect => self.reconnect().await,
         }
     }
@@ -117,15 +117,15 @@ impl World {
 
     async fn read(&mut self) {
         let Some(got) = self.proxy.try_response().await else { return };
-        assert!(self.unanswered.iter().all(|other| other.kind != got.kind), "two outstanding: {got:?}");
+        assert!(self.unacked.iter().all(|other| other.kind != got.kind), "two outstanding: {got:?}");
         let version: u64 = got.version.parse().expect("a sequence");
         let newest = self.newest.entry(got.kind).or_default();
         assert!(version >= *newest, "{got:?} goes back from {newest}");
         *newest = version;
-        self.unanswered.push(got);
+        self.unacked.push(got);
     }
 
-    async fn accept(&mut self, got: &Received) {
+    async fn ack(&mut self, got: &Received) {
         if self.proxy.variant == Variant::Sotw && got.kind == TypeUrl::Cluster {
             self.resources.retain(|(kind, _), _| *kind != TypeUrl::Cluster);
         }
@@ -145,7 +145,7 @@ impl World {
 
     async fn reconnect(&mut self) {
         self.proxy = self.harness.proxy(self.proxy.variant).await;
-        self.unanswered.clear();
+        self.unacked.clear();
         let kinds: BTreeSet<TypeUrl> = self.wanted.iter().map(|(kind, _)| *kind).chain([TypeUrl::Cluster]).collect();
         for kind in kinds {
             let names: Vec<&str> = self.wanted.iter().filter(|(of, _)| *of == kind).map(|(_, name)| *name).collect();
@@ -169,23 +169,23 @@ impl World {
     async fn converge(&mut self) {
         let again: Vec<_> = self.wanted.iter().copied().chain([(TypeUrl::Cluster, "a")]).collect();
         for kind in KINDS {
-            self.drain().await;
+            self.ack_until_silent().await;
             if let Some((_, name)) = again.iter().find(|(of, _)| *of == kind) {
                 self.set(kind, name);
             }
         }
-        self.drain().await;
+        self.ack_until_silent().await;
         self.proxy.expect_silence().await;
     }
 
-    async fn drain(&mut self) {
+    async fn ack_until_silent(&mut self) {
         loop {
             self.read().await;
-            if self.unanswered.is_empty() {
+            if self.unacked.is_empty() {
                 return;
             }
-            let got = self.unanswered.remove(0);
-            self.accept(&got).await;
+            let got = self.unacked.remove(0);
+            self.ack(&got).await;
         }
     }
 

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::{CheckOutcome, DoctorCheck, SCOPE, ok, size};
 use crate::doctor::facts::{Facts, UnscopedNamespace};
 
-const IDLE_SERVICES: f64 = 0.2;
+const MAX_IDLE_SERVICES_SHARE: f64 = 0.2;
 
 pub(super) fn unscoped(facts: &Facts) -> DoctorCheck {
     let check = ok(SCOPE, "unscoped", "no namespace would gain much from a Sidecar");
@@ -33,7 +33,7 @@ pub(super) fn unscoped(facts: &Facts) -> DoctorCheck {
 pub(super) fn idle_namespaces(facts: &Facts) -> DoctorCheck {
     let services: usize = facts.idle_namespaces.iter().map(|it| it.services).sum();
     let check = ok(SCOPE, "idle-namespaces", "most services belong to namespaces of the mesh");
-    if services as f64 <= facts.services as f64 * IDLE_SERVICES {
+    if services as f64 <= facts.services as f64 * MAX_IDLE_SERVICES_SHARE {
         return check;
     }
     let what = format!(

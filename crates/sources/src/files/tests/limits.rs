@@ -88,7 +88,7 @@ fn a_link_into_a_large_tree_is_left_out_and_others_apply() {
     let left_out =
         "folder sub/ holds more than 50 entries besides configuration files, which is the limit; it is left out";
     assert!(fixture.diagnostic().contains(left_out), "{}", fixture.diagnostic());
-    assert!(!fixture.folder.places.keys().any(|place| place.ends_with("vast/1")), "it is not watched either");
+    assert!(!fixture.folder.watched_dirs.keys().any(|dir| dir.ends_with("vast/1")), "it is not watched either");
     fixture.remove("sub");
     assert_eq!(fixture.scan(), ["diagnostics sub/"]);
 }
@@ -133,8 +133,8 @@ fn links_into_file_systems_of_the_kernel_are_not_followed() {
     let diagnostics = fixture.diagnostics().join("\n");
     assert_eq!(diagnostics.matches("a file system of the kernel").count(), 5, "{diagnostics}");
     assert_eq!(diagnostics.matches("is not a regular file").count(), 2, "{diagnostics}");
-    let watched = |prefix: &str| fixture.folder.places.keys().any(|place| place.starts_with(prefix));
-    assert!(!watched("/proc") && !watched("/sys"), "{:?}", fixture.folder.places.keys());
+    let watched = |prefix: &str| fixture.folder.watched_dirs.keys().any(|dir| dir.starts_with(prefix));
+    assert!(!watched("/proc") && !watched("/sys"), "{:?}", fixture.folder.watched_dirs.keys());
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn a_link_to_the_root_of_the_file_system_does_not_delay_others() {
     fixture.write("a.yaml", service("a", 81));
     assert!(fixture.scan().contains(&"put Service shop/a".to_owned()));
     let proc = Path::new("/proc");
-    assert!(!fixture.folder.places.keys().any(|place| place.starts_with(proc)));
+    assert!(!fixture.folder.watched_dirs.keys().any(|dir| dir.starts_with(proc)));
 }
 
 #[test]

@@ -101,7 +101,7 @@ fn a_folder_linked_into_itself_is_read_once() {
     fixture.link("..", "sub/up");
     fixture.link("sub", "a-link-before-it");
     assert_eq!(fixture.scan(), ["put Service shop/a"]);
-    assert!(fixture.stored.places()[0].ends_with("at sub/a.yaml:1:1"), "the real path is preferred");
+    assert!(fixture.stored.locations()[0].ends_with("at sub/a.yaml:1:1"), "the real path is preferred");
 }
 
 #[test]

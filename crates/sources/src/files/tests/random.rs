@@ -167,6 +167,6 @@ proptest! {
         }
         prop_assert_eq!(fixture.scan(), sorted.scan());
         prop_assert_eq!(fixture.diagnostics(), sorted.diagnostics());
-        prop_assert_eq!(fixture.stored.places(), sorted.stored.places());
+        prop_assert_eq!(fixture.stored.locations(), sorted.stored.locations());
     }
 }

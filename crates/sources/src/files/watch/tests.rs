@@ -234,34 +234,34 @@ async fn the_watch_ends_when_nobody_listens() {
     assert!(ended.is_ok());
 }
 
-fn view(path: &str, interest: Interest) -> WatchState {
-    let mut view = WatchState::default();
-    view.want(&WatchedDirs::from([(path.into(), super::super::tree::WatchedDir { identity: (1, 1), interest })]));
-    view
+fn watch_state(path: &str, interest: Interest) -> WatchState {
+    let mut state = WatchState::default();
+    state.want(&WatchedDirs::from([(path.into(), super::super::tree::WatchedDir { identity: (1, 1), interest })]));
+    state
 }
 
 #[test]
 fn an_overflow_triggers_a_full_scan_and_new_watches() {
     let overflow = Ok(Event::new(EventKind::Other).set_flag(Flag::Rescan));
     for lost in [overflow, Err(notify::Error::generic("lost"))] {
-        let mut view = view("/conf", Interest::All);
-        assert!(view.want(&view.wanted.clone()).1.is_empty());
-        assert!(view.concerns(&lost));
-        assert_eq!(view.want(&view.wanted.clone()).1, [PathBuf::from("/conf")]);
+        let mut state = watch_state("/conf", Interest::All);
+        assert!(state.want(&state.wanted.clone()).1.is_empty());
+        assert!(state.concerns(&lost));
+        assert_eq!(state.want(&state.wanted.clone()).1, [PathBuf::from("/conf")]);
     }
 }
 
 #[test]
 fn ignores_events_of_reads_temporary_files_and_siblings() {
     let created = |path: &str| Ok(Event::new(EventKind::Create(CreateKind::File)).add_path(path.into()));
-    let mut all = view("/conf", Interest::All);
+    let mut all = watch_state("/conf", Interest::All);
     assert!(all.concerns(&created("/conf/a.yaml")));
     assert!(all.concerns(&created("/conf/..data")));
     assert!(!all.concerns(&created("/conf/4913")));
     assert!(!all.concerns(&created("/conf/.a.yaml.swp")));
     let opened = Event::new(EventKind::Access(AccessKind::Open(AccessMode::Any))).add_path("/conf/a.yaml".into());
     assert!(!all.concerns(&Ok(opened)));
-    let mut one = view("/srv", Interest::Names(["conf".into()].into()));
+    let mut one = watch_state("/srv", Interest::Names(["conf".into()].into()));
     assert!(one.concerns(&created("/srv/conf")));
     assert!(!one.concerns(&created("/srv/other")));
 }
@@ -271,11 +271,11 @@ fn half_a_rename_does_not_delete_a_file() {
     let renamed = |mode, path: &str| {
         Ok(Event::new(EventKind::Modify(ModifyKind::Name(mode))).set_tracker(7).add_path(path.into()))
     };
-    let mut view = view("/conf", Interest::All);
-    assert!(view.concerns(&renamed(RenameMode::From, "/conf/a.yaml")));
-    assert_eq!(view.take_touched(), ChangedPaths::Anything);
-    assert!(view.concerns(&renamed(RenameMode::From, "/conf/a.yaml")));
-    assert!(view.concerns(&renamed(RenameMode::To, "/conf/b.yaml")));
+    let mut state = watch_state("/conf", Interest::All);
+    assert!(state.concerns(&renamed(RenameMode::From, "/conf/a.yaml")));
+    assert_eq!(state.take_changed_paths(), ChangedPaths::Anything);
+    assert!(state.concerns(&renamed(RenameMode::From, "/conf/a.yaml")));
+    assert!(state.concerns(&renamed(RenameMode::To, "/conf/b.yaml")));
     let both = ["/conf/a.yaml", "/conf/b.yaml"].map(PathBuf::from);
-    assert_eq!(view.take_touched(), ChangedPaths::Paths(both.into()));
+    assert_eq!(state.take_changed_paths(), ChangedPaths::Paths(both.into()));
 }

@@ -1,4 +1,4 @@
-//! One Envoy with a listener for each set of policies. The filters are those that a workload is sent; what they guard is a fixed answer, or an echo.
+//! One Envoy with a listener for each set of policies, whose filters are those that a workload is sent.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use wire::any;
 use wire::envoy::config::listener::v3::{Filter, Listener, filter};
 use wire::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
 
-/// The filters that a workload gets for these objects: before its HTTP, and before its bytes.
-pub(crate) struct Guards {
+/// The filters that a workload gets for these objects: before its HTTP, and before its TCP.
+pub(crate) struct AuthorizationFilters {
     /// A connection manager without routes.
     pub(crate) http: Value,
-    pub(crate) bytes: Vec<Value>,
+    pub(crate) tcp: Vec<Value>,
 }
 
 const WORKLOAD: &str = "
@@ -38,9 +38,9 @@ data:
   mesh: '{trustDomain: mesh.example, trustDomainAliases: [old.example]}'
 ";
 
-impl Guards {
+impl AuthorizationFilters {
     /// `policies` in YAML.
-    pub(crate) fn new(policies: &str) -> Result<Guards> {
+    pub(crate) fn new(policies: &str) -> Result<AuthorizationFilters> {
         let env = Arc::new(Environment::default());
         let mut store = Store::new(StoreOptions { pod_namespace: "istio-system".into(), mesh_config: None });
         let parsed = parse_documents("policies.yaml", &format!("{WORKLOAD}\n---\n{policies}"));
@@ -57,7 +57,7 @@ impl Guards {
         Self::of(&listener)
     }
 
-    fn of(listener: &Listener) -> Result<Guards> {
+    fn of(listener: &Listener) -> Result<AuthorizationFilters> {
         let chain = |port: u32| {
             let plain = |matched: &wire::envoy::config::listener::v3::FilterChainMatch| {
                 matched.transport_protocol == "raw_buffer"
@@ -81,10 +81,10 @@ impl Guards {
             ..manager
         }));
         http["route_config"] = fixed;
-        let (_, guards) = chain(8081)?.split_last().context("no filter")?;
+        let (_, filters) = chain(8081)?.split_last().context("no filter")?;
         let named =
             |filter: &Filter| Some(json!({"name": filter.name, "typed_config": wire::json::to_value(config(filter)?)}));
-        Ok(Guards { http, bytes: guards.iter().filter_map(named).collect() })
+        Ok(AuthorizationFilters { http, tcp: filters.iter().filter_map(named).collect() })
     }
 }
 
@@ -95,35 +95,35 @@ fn config(filter: &Filter) -> Option<&wire::google::protobuf::Any> {
     }
 }
 
-/// What a connection meets behind the guards.
+/// What follows the filters: a direct response (HTTP) or an echo (TCP).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Behind {
+pub(crate) enum Upstream {
     Http,
-    Bytes,
+    Tcp,
 }
 
 /// With mutual TLS for who brings a certificate, and plain for the others.
-pub(crate) fn listener(port: u16, guards: &Guards, behind: Behind, tls: &Value) -> Value {
-    let filters = match behind {
-        Behind::Http => json!([{"name": "http", "typed_config": guards.http}]),
-        Behind::Bytes => {
+pub(crate) fn listener(port: u16, filters: &AuthorizationFilters, upstream: Upstream, tls: &Value) -> Value {
+    let network_filters = match upstream {
+        Upstream::Http => json!([{"name": "http", "typed_config": filters.http}]),
+        Upstream::Tcp => {
             let echo = json!({
                 "name": "echo",
                 "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.echo.v3.Echo"},
             });
-            guards.bytes.iter().cloned().chain([echo]).collect()
+            filters.tcp.iter().cloned().chain([echo]).collect()
         }
     };
     json!({
-        "name": format!("{behind:?}-{port}"),
+        "name": format!("{upstream:?}-{port}"),
         "address": {"socket_address": {"address": "127.0.0.1", "port_value": port}},
         "listener_filters": [{
             "name": "tls",
             "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector"},
         }],
         "filter_chains": [
-            {"filter_chain_match": {"transport_protocol": "tls"}, "filters": filters, "transport_socket": tls},
-            {"filter_chain_match": {"transport_protocol": "raw_buffer"}, "filters": filters},
+            {"filter_chain_match": {"transport_protocol": "tls"}, "filters": network_filters, "transport_socket": tls},
+            {"filter_chain_match": {"transport_protocol": "raw_buffer"}, "filters": network_filters},
         ],
     })
 }
