@@ -56,7 +56,7 @@ pub(crate) const PAGES: [(&str, &str); 49] = [
     ),
     (
         "explain/request",
-        "the way of one request through connected proxies, as `meltemi explain request` has it; ?from=, &to=",
+        "the path of one request through connected proxies, as `meltemi explain request` has it; ?from=, &to=",
     ),
     (
         "facts",

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::truth::Truth;
 
-/// The way of one request.
+/// The path of one request.
 #[derive(Debug, Clone, Serialize)]
 pub struct Explanation {
     pub hops: Vec<RequestHop>,

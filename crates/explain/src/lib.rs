@@ -1,4 +1,4 @@
-//! Explains the way of one request through the proxies of a mesh: an evaluator of Envoy's configuration, over the resources that the proxies
+//! Explains the path of one request through the proxies of a mesh: an evaluator of Envoy's configuration, over the resources that the proxies
 //! have. It knows no Istio object; what it says of them stands in the resources. It sends nothing and opens no socket.
 
 mod address_match;

@@ -143,6 +143,16 @@ impl OutboundKey {
         let (policies, patches) = (Vec::new(), Vec::new());
         Self { scope, domain: Arc::default(), policies, patches, plugins: PluginKey::default(), ..self.clone() }
     }
+
+    /// The keys differ at most in the EnvoyFilter patches that apply.
+    pub fn is_equal_before_patches(&self, other: &Self) -> bool {
+        let patches = self.patches.clone();
+        *self == Self { patches, ..other.clone() }
+    }
+
+    pub fn of(mesh: &Mesh, placement: &Placement) -> Self {
+        outbound(mesh, placement)
+    }
 }
 
 impl InboundKey {
@@ -168,7 +178,7 @@ impl ClassKeys {
             settings: placement.settings.clone(),
             tags: tags(mesh, placement, &placement.telemetry.client),
         };
-        Self { outbound: outbound(mesh, placement), listeners, inbound: inbound(mesh, placement) }
+        Self { outbound: OutboundKey::of(mesh, placement), listeners, inbound: inbound(mesh, placement) }
     }
 }
 

@@ -106,7 +106,7 @@ impl ObjectSource {
             ObjectSource::Cluster(unread) => {
                 let UnreadCluster { cluster, leader_tasks, mut pipeline, mesh_config, map } = *unread;
                 let url = leader_tasks.client.url().to_owned();
-                info!(url, "reading the API server; streams wait until every kind has been listed");
+                info!(url, "reading the API server; streams get UNAVAILABLE until every kind has been listed");
                 cluster.first(updates, |updates| pipeline.store(updates)).await;
                 let published = spawn_blocking(move || (pipeline.publish_first(), pipeline));
                 let (snapshot, pipeline) = published.await.context("the first refresh failed")?;

@@ -101,7 +101,7 @@ impl Pipeline {
         Ok(LoadedPipeline { folder: loaded.folder, found, pipeline })
     }
 
-    /// With no objects: streams wait until `publish_first`.
+    /// With no objects: streams get UNAVAILABLE until `publish_first`.
     pub(crate) fn empty(
         store: Store,
         views: Arc<Views>,

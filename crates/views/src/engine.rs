@@ -210,7 +210,8 @@ impl Step {
         let fresh = caches.find(&class).filter(|ids| classes.get(ids).is_some_and(|entry| entry.round == stamp.round));
         let ids = fresh.unwrap_or_else(|| {
             let refresh = Refresh { before, mesh, delta, stamp: *stamp };
-            let ids = caches.refresh_or_build(&class, &placement, refresh);
+            let left = from.as_ref().map(|(_, [outbound, ..])| outbound);
+            let ids = caches.refresh_or_build(&class, &placement, left, refresh);
             let facts = placement.facts.clone();
             // A proxy that returns to a class which all members left finds its history.
             let known = classes.get(&ids).cloned();

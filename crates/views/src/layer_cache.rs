@@ -47,9 +47,20 @@ impl<K: Hash + Eq + Clone> LayerCache<K> {
         if let Some(id) = self.ids.get(&key) {
             return *id;
         }
+        let layer = Arc::new(Layer::new::<P>(context, placement, stamp));
+        self.insert(key, layer, placement, stamp)
+    }
+
+    /// A layer that was built for this placement.
+    pub(crate) fn insert(
+        &mut self,
+        key: K,
+        layer: Arc<Layer>,
+        placement: &Placement,
+        stamp: RefreshStamp,
+    ) -> LayerId {
         let id = self.next;
         self.next += 1;
-        let layer = Arc::new(Layer::new::<P>(context, placement, stamp));
         let entry = LayerEntry { layer, facts: placement.facts.clone(), refreshed_round: stamp.round };
         self.layers.insert(id, entry);
         self.ids.insert(key, id);

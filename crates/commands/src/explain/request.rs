@@ -1,4 +1,4 @@
-//! `meltemi explain request`: the way of one request, evaluated over the Envoy resources of the proxies on it.
+//! `meltemi explain request`: the path of one request, evaluated over the Envoy resources of the proxies on it.
 
 use anyhow::{Context, Result, bail};
 use explain::{ExplainedRequest, Explanation, HopSide, Payload, RequestVerdict, Token};

@@ -14,7 +14,7 @@ pub enum ExplainCommand {
     /// What an object became, which proxies it concerns, who acknowledged it, and what of it has no effect
     #[command(after_help = EXIT_CODES)]
     Object(ExplainObjectArgs),
-    /// The way of one request, hop by hop, as Envoy will take it, and how it ends
+    /// The path of one request, hop by hop, as Envoy will take it, and how it ends
     #[command(after_help = EXIT_CODES)]
     Request(Box<ExplainRequestArgs>),
 }
