@@ -52,13 +52,7 @@ impl<K: Hash + Eq + Clone> LayerCache<K> {
     }
 
     /// A layer that was built for this placement.
-    pub(crate) fn insert(
-        &mut self,
-        key: K,
-        layer: Arc<Layer>,
-        placement: &Placement,
-        stamp: RefreshStamp,
-    ) -> LayerId {
+    pub(crate) fn insert(&mut self, key: K, layer: Arc<Layer>, placement: &Placement, stamp: RefreshStamp) -> LayerId {
         let id = self.next;
         self.next += 1;
         let entry = LayerEntry { layer, facts: placement.facts.clone(), refreshed_round: stamp.round };

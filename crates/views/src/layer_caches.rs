@@ -77,8 +77,9 @@ impl LayerCaches {
         placement: &Placement,
         stamp: RefreshStamp,
     ) -> LayerIds {
-        let known = self.outbound.find(&class.outbound).map(|id| (id, self.outbound_states[&id].client));
-        let (first, client) = known.unwrap_or_else(|| self.build_outbound(class, mesh, placement, stamp));
+        let known = self.outbound.find(&class.outbound);
+        let first = known.unwrap_or_else(|| self.build_outbound(class, mesh, placement, stamp));
+        let client = self.outbound_states[&first].client;
         let Self { resources, inbound_templates, outbound, listeners, inbound, failures, .. } = self;
         let http = outbound.entry(first).layer.http.clone();
         let mut context = BuildContext {
@@ -96,17 +97,15 @@ impl LayerCaches {
         [first, second, third]
     }
 
-    /// Returns the layer and its client id.
     fn build_outbound(
         &mut self,
         class: &FingerprintedKeys,
         mesh: &Arc<Mesh>,
         placement: &Placement,
         stamp: RefreshStamp,
-    ) -> (LayerId, usize) {
-        let (mut context, client) = self.outbound_context(class, mesh);
-        let layer = Layer::new::<Outbound>(&mut context, placement, stamp);
-        (self.insert_outbound(class, mesh, placement, layer.into(), stamp), client)
+    ) -> LayerId {
+        let layer = Layer::new::<Outbound>(&mut self.outbound_context(class, mesh), placement, stamp);
+        self.insert_outbound(class, mesh, placement, layer.into(), stamp)
     }
 
     /// The outbound layer of a class that a proxy moves into because other EnvoyFilters apply to it: what their patches do not reach stays as in
@@ -124,18 +123,16 @@ impl LayerCaches {
         if !class.keys.outbound.is_equal_before_patches(&OutboundKey::of(before, &placement_before)) {
             return;
         }
-        let (mut context, _) = self.outbound_context(class, mesh);
         let change = PlacementChange { delta, before: &placement_before, now: placement };
-        let next = left.next::<Outbound>(&mut context, &change, stamp);
+        let next = left.next::<Outbound>(&mut self.outbound_context(class, mesh), &change, stamp);
         let layer = next.map_or_else(|| left.clone(), Arc::new);
         self.insert_outbound(class, mesh, placement, layer, stamp);
     }
 
-    /// With the client id.
-    fn outbound_context<'a>(&'a mut self, class: &FingerprintedKeys, mesh: &'a Mesh) -> (BuildContext<'a>, usize) {
+    fn outbound_context<'a>(&'a mut self, class: &FingerprintedKeys, mesh: &'a Mesh) -> BuildContext<'a> {
         let Self { resources, failures, .. } = self;
         let client = resources.client_id(&class.keys.outbound);
-        let context = BuildContext {
+        BuildContext {
             mesh,
             resources,
             client,
@@ -144,8 +141,7 @@ impl LayerCaches {
             tracing: None,
             previous: Layer::default(),
             failures,
-        };
-        (context, client)
+        }
     }
 
     fn insert_outbound(

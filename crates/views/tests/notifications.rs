@@ -11,7 +11,7 @@ use model::Environment;
 use prost::Message;
 use views::{PendingNotifications, PushCause, Views};
 use wire::envoy::config::core::v3::Node;
-use xds::{Membership, Provider, Seq, TypeUrl};
+use xds::{Membership, Provider, Resource, Seq, TypeUrl};
 
 struct StoredViews {
     store: Store,
@@ -230,4 +230,36 @@ fn an_edited_policy_reaches_a_gateway() {
     assert_eq!(first.changed.len(), 1, "the gateway has a listener");
     stored.set(&policy("/b"));
     assert_eq!(listeners(first.seq).changed.len(), 1);
+}
+
+/// The proxy moves to another class. Else one filter would build the routes of the whole mesh again.
+#[test]
+fn a_new_envoy_filter_leaves_resources_as_they_are_that_it_does_not_patch() {
+    let filter = |name: &str, apply_to: &str, value: &str| {
+        format!(
+            "{{apiVersion: networking.istio.io/v1alpha3, kind: EnvoyFilter, metadata: {{name: {name}, namespace: shop}}, spec: {{configPatches: [{{applyTo: {apply_to}, patch: {{operation: MERGE, value: {value}}}}}]}}}}"
+        )
+    };
+    let mut stored = StoredViews::new();
+    stored.set(&service("shop", 80, "a"));
+    let shop = stored.join("shop");
+    let all = |kind: TypeUrl| shop.class.since(kind, 0).changed.clone();
+    let kept = |before: &[Arc<Resource>], now: &[Arc<Resource>]| {
+        before.iter().filter(|old| now.iter().any(|new| Arc::ptr_eq(old, new))).count()
+    };
+    let kinds = [TypeUrl::Route, TypeUrl::Cluster, TypeUrl::Listener];
+    let first = kinds.map(all);
+    let count = first.each_ref().map(Vec::len);
+    assert!(count.iter().all(|count| *count > 0), "{count:?}");
+
+    stored.set(&filter("listeners", "LISTENER", "{continueOnListenerFiltersTimeout: false}"));
+    let second = kinds.map(all);
+    let [routes, clusters, listeners] = [0, 1, 2].map(|at| kept(&first[at], &second[at]));
+    assert_eq!(routes, count[0]);
+    assert!(clusters > 0 && listeners < count[2], "{clusters} clusters, {listeners} listeners");
+
+    stored.set(&filter("routes", "ROUTE_CONFIGURATION", "{maxDirectResponseBodySizeBytes: 8}"));
+    let third = kinds.map(all);
+    assert!(kept(&second[0], &third[0]) < count[0]);
+    assert_eq!(kept(&first[1], &third[1]), clusters);
 }
