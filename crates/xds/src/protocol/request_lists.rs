@@ -33,6 +33,10 @@ impl RequestLists {
                 (RequestField::Subscribe, Some(name)) => subscribe.push(text(name, end)?),
                 (RequestField::Unsubscribe, Some(name)) => unsubscribe.push(text(name, end)?),
                 (RequestField::InitialVersion, Some(entry)) => versions.push(initial_version(entry, end)?),
+                // prost does not check the wire type of map entries: among the other fields it would read one, past the limits of names.
+                (RequestField::Subscribe | RequestField::Unsubscribe | RequestField::InitialVersion, None) => {
+                    return Err(Error::Malformed);
+                }
                 _ => others.extend_from_slice(whole),
             }
         }
@@ -178,6 +182,14 @@ mod tests {
         assert_eq!((lists.subscribe(), lists.len()), (vec!["a", "b"], 2));
         let rest = DiscoveryRequest { resource_names: Vec::new(), ..sent };
         assert_eq!(DiscoveryRequest::decode(&others[..]).expect("well-formed"), rest);
+    }
+
+    #[test]
+    fn rejects_initial_versions_with_another_wire_type() {
+        // The tag of field 5 as a varint, and as an entry without name and version: the length is read as a number, what follows as fields.
+        let bytes = [0x28, 2, 0x30, 1];
+        DeltaDiscoveryRequest::decode(&bytes[..]).expect("prost reads the entry");
+        RequestLists::extract(Variant::Delta, &bytes.to_vec().into()).expect_err("it is malformed");
     }
 
     #[test]
