@@ -11,7 +11,8 @@ const VIRTUAL_HOSTS: u32 = 2;
 /// `name` of a VirtualHost.
 const NAME: u32 = 1;
 
-/// Removes the equal virtual hosts from both messages. They stay if hosts change their order, which is a change too.
+/// Removes the equal virtual hosts from both messages, but for one: a message without any has no such list, and all of the other's would be a
+/// change. They stay if hosts change their order, which is a change too.
 pub(super) fn remove_equal_hosts(before: &mut Any, after: &mut Any) {
     if let Ok(Some([old, new])) = different_hosts(&before.value, &after.value) {
         before.value = old.into();
@@ -31,8 +32,10 @@ fn different_hosts(before: &[u8], after: &[u8]) -> Result<Option<[Vec<u8>; 2]>, 
     if common_names[0] != common_names[1] {
         return Ok(None);
     }
-    let is_equal = |host: &[u8]| host_name(host).is_ok_and(|name| old.get(name) == new.get(name));
-    Ok(Some([without_hosts(before, is_equal)?, without_hosts(after, is_equal)?]))
+    let is_equal = |name: &[u8]| old.get(name) == new.get(name);
+    let kept = sides[0].iter().map(|(name, _)| *name).find(|name| is_equal(name));
+    let is_removed = |host: &[u8]| host_name(host).is_ok_and(|name| is_equal(name) && Some(name) != kept);
+    Ok(Some([without_hosts(before, is_removed)?, without_hosts(after, is_removed)?]))
 }
 
 /// Its name, and the whole of it.
@@ -103,12 +106,14 @@ mod tests {
     }
 
     #[test]
-    fn only_hosts_that_change_are_left() {
+    fn only_hosts_that_change_are_left_and_one_that_does_not() {
         let before = [("a", "a"), ("b", "b"), ("c", "c")];
-        assert_eq!(check(&before, &before), [0, 0]);
-        assert_eq!(check(&before, &[("a", "a"), ("b", "x"), ("c", "c")]), [1, 1]);
-        assert_eq!(check(&before, &[("a", "a"), ("c", "c")]), [1, 0]);
-        assert_eq!(check(&before, &[("a", "a"), ("d", "d"), ("b", "b"), ("c", "c")]), [0, 1]);
+        assert_eq!(check(&before, &before), [1, 1]);
+        assert_eq!(check(&before, &[("a", "a"), ("b", "x"), ("c", "c")]), [2, 2]);
+        assert_eq!(check(&before, &[("a", "x"), ("b", "b"), ("c", "c")]), [2, 2]);
+        assert_eq!(check(&before, &[("a", "a"), ("c", "c")]), [2, 1]);
+        assert_eq!(check(&before, &[("a", "a"), ("d", "d"), ("b", "b"), ("c", "c")]), [1, 2]);
+        assert_eq!(check(&before, &[("a", "x"), ("b", "x"), ("c", "x")]), [3, 3]);
         assert_eq!(check(&[], &before), [0, 3]);
     }
 
