@@ -185,6 +185,8 @@ fn references(tls: &ServerTlsSettings) -> Vec<CredentialName> {
 #[derive(Debug, PartialEq, Eq)]
 pub struct ResolvedCredential<'a> {
     pub object: ObjectId,
+    /// Names of its entries that hold the credential.
+    pub fields: &'static str,
     pub credential: Credential<'a>,
 }
 
@@ -231,8 +233,8 @@ impl Mesh {
         let value = |key: &str| object.spec.data.get(key).map(|value| value.as_slice()).filter(|it| !it.is_empty());
         let made = if wanted.is_authority() { authorities(value) } else { pair(value) };
         let keys = if wanted.is_authority() { "cacert or ca.crt" } else { "cert and key, or tls.crt and tls.key," };
-        let credential = made.ok_or_else(|| wanted.empty(Kind::Secret, namespace, keys))?;
-        Ok(ResolvedCredential { object: object_id(Kind::Secret, &object.meta), credential })
+        let (fields, credential) = made.ok_or_else(|| wanted.empty(Kind::Secret, namespace, keys))?;
+        Ok(ResolvedCredential { object: object_id(Kind::Secret, &object.meta), fields, credential })
     }
 
     fn config_map_authorities(
@@ -244,9 +246,9 @@ impl Mesh {
         let object = self.objects.config_maps.get(&Name::new(namespace, name));
         let object = object.ok_or_else(|| wanted.absent(Kind::ConfigMap, namespace))?;
         let value = |key: &str| object.spec.data.get(key).map(String::as_bytes).filter(|value| !value.is_empty());
-        let credential = authorities(value);
-        let credential = credential.ok_or_else(|| wanted.empty(Kind::ConfigMap, namespace, "cacert or ca.crt"))?;
-        Ok(ResolvedCredential { object: object_id(Kind::ConfigMap, &object.meta), credential })
+        let found = authorities(value);
+        let (fields, credential) = found.ok_or_else(|| wanted.empty(Kind::ConfigMap, namespace, "cacert or ca.crt"))?;
+        Ok(ResolvedCredential { object: object_id(Kind::ConfigMap, &object.meta), fields, credential })
     }
 }
 
@@ -264,20 +266,21 @@ fn object_id(kind: Kind, meta: &Meta) -> ObjectId {
     ObjectId { kind, namespace: meta.namespace.clone(), name: meta.name.clone() }
 }
 
-/// Keys of generic Secrets take precedence over those of TLS Secrets.
-fn pair<'a>(value: impl Fn(&str) -> Option<&'a [u8]>) -> Option<Credential<'a>> {
+/// The names of the entries, and what they hold. Keys of generic Secrets take precedence over those of TLS Secrets.
+fn pair<'a>(value: impl Fn(&str) -> Option<&'a [u8]>) -> Option<(&'static str, Credential<'a>)> {
     let both = |chain: &str, key: &str| Some((value(chain)?, value(key)?));
     if let Some((chain, key)) = both("cert", "key") {
-        return Some(Credential::Pair { chain, key, staple: None });
+        return Some(("data.cert and data.key", Credential::Pair { chain, key, staple: None }));
     }
     let (chain, key) = both("tls.crt", "tls.key")?;
-    Some(Credential::Pair { chain, key, staple: value("tls.ocsp-staple") })
+    Some(("data[tls.crt] and data[tls.key]", Credential::Pair { chain, key, staple: value("tls.ocsp-staple") }))
 }
 
-fn authorities<'a>(value: impl Fn(&str) -> Option<&'a [u8]>) -> Option<Credential<'a>> {
+fn authorities<'a>(value: impl Fn(&str) -> Option<&'a [u8]>) -> Option<(&'static str, Credential<'a>)> {
     let with =
         |roots: &str, revoked: &str| Some(Credential::Authorities { roots: value(roots)?, revoked: value(revoked) });
-    with("cacert", "crl").or_else(|| with("ca.crt", "ca.crl"))
+    let generic = with("cacert", "crl").map(|found| ("data.cacert", found));
+    generic.or_else(|| with("ca.crt", "ca.crl").map(|found| ("data[ca.crt]", found)))
 }
 
 #[cfg(test)]

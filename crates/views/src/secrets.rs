@@ -12,7 +12,7 @@ use xds::{Changes, Resource, Seq};
 pub(crate) use cache::SecretCache;
 
 use crate::dependencies;
-use cache::Withheld;
+use cache::{ServedSecret, Withheld};
 
 /// Decides on access to credentials. Called from streams, so it must answer from memory.
 pub trait SecretAuthorizer: Send + Sync {
@@ -46,6 +46,7 @@ struct RequestedSecret {
     credential: Option<CredentialName>,
     /// `None`: withheld for the reason in `why`, or the access review is pending.
     resource: Option<Arc<Resource>>,
+    /// Why the newest content is withheld. Empty: it is not.
     why: String,
     /// The sequence at which the resource last changed.
     at: Seq,
@@ -98,12 +99,12 @@ impl Secrets {
     /// Returns whether the resource changed.
     fn look_up(&self, requested: &mut RequestedSecret, name: &str, placement: &Placement) -> bool {
         match self.cache.get(name, requested.credential.as_ref(), &self.reader, placement) {
-            Ok(found) => {
-                let same = requested.resource.as_ref().is_some_and(|current| current.version == found.version);
-                requested.why.clear();
+            Ok(ServedSecret { resource, invalid }) => {
+                self.report(requested, name, invalid.unwrap_or_default());
+                let same = requested.resource.as_ref().is_some_and(|current| current.version == resource.version);
                 if !same {
                     requested.at = self.cache.seq();
-                    requested.resource = Some(found);
+                    requested.resource = Some(resource);
                 }
                 !same
             }
@@ -113,13 +114,18 @@ impl Secrets {
             }
             Err(Withheld::Denied(why)) => {
                 requested.resource = None;
-                if requested.why != why {
-                    self.cache.authorizer.report_withheld(&self.proxy_id, name, &why);
-                    requested.why = why;
-                }
+                self.report(requested, name, why);
                 false
             }
         }
+    }
+
+    /// Reports why the newest content is withheld, once for each reason. Empty: it is not.
+    fn report(&self, requested: &mut RequestedSecret, name: &str, why: String) {
+        if !why.is_empty() && requested.why != why {
+            self.cache.authorizer.report_withheld(&self.proxy_id, name, &why);
+        }
+        requested.why = why;
     }
 
     // Entries are changed by assignments that cannot panic between each other.

@@ -184,13 +184,36 @@ fn an_invalid_secret_is_not_sent_and_removes_nothing() {
     assert_eq!((edge.notifier.seq(), changed_names(&edge, before)), (before, Vec::new()));
     gateway.delete("edge", "site");
     assert_eq!(edge.notifier.seq(), before);
+    assert_eq!(requested(&gateway.join("edge", "in"), "kubernetes://site"), None, "it was deleted on purpose");
     let reports = gateway.authorizer.withheld.lock().expect("not poisoned").join("\n");
     assert!(
-        reports.contains("Secret edge/site: it is broken") && reports.contains("there is no Secret edge/site"),
+        reports.contains(
+            "Secret edge/site, data[tls.crt] and data[tls.key]: it is broken; its last valid content stays in use"
+        ) && reports.contains("there is no Secret edge/site"),
         "{reports}"
     );
     gateway.set(&secret("edge", "site", "1"));
     assert_eq!(changed_names(&edge, before), ["kubernetes://site"], "it may have lost it meanwhile");
+}
+
+/// Once a gateway that restarted while the newest pair was invalid served nothing, beside others that still had the last valid one.
+#[test]
+fn a_gateway_that_connects_beside_an_invalid_secret_gets_the_last_valid_one() {
+    let mut gateway = GatewayViews::new();
+    let first = gateway.join("edge", "in");
+    let valid = requested(&first, "kubernetes://site");
+    assert!(valid.is_some());
+    gateway.set(&secret("edge", "site", "broken"));
+    // Nobody is connected when it restarts.
+    drop(first);
+    let late = gateway.join("edge", "in");
+    assert_eq!(requested(&late, "kubernetes://site"), valid);
+    let denied = gateway.join("edge", "nobody");
+    assert_eq!(requested(&denied, "kubernetes://site"), None, "who may not read it gets nothing");
+    let before = late.class.since(TypeUrl::Secret, 0).seq;
+    gateway.set(&secret("edge", "site", "2"));
+    assert_eq!(changed_names(&late, before), ["kubernetes://site"]);
+    assert!(requested(&late, "kubernetes://site").expect("it is sent").contains("key of edge 2"));
 }
 
 #[test]

@@ -157,7 +157,7 @@ fn broken(live: &Live, client: &Client, authorities: &[TestCa; 2], ports: &Ports
     let before = serial(ports.simple)?;
     let (one, two) = (authorities[0].host_certificate(HOST)?, authorities[0].host_certificate(HOST)?);
     live.write("site.yaml", &tls_secret("site", &LeafCertificate { certificate: one.certificate, key: two.key }))?;
-    let word = "Secret edge/site: the private key does not belong to the certificate";
+    let word = "Secret edge/site, data[tls.crt] and data[tls.key]: the private key does not belong to the certificate";
     live.wait("a word on the broken pair", || live.log("server").contains(word))?;
     ensure!(serial(ports.simple)? == before, "another certificate than the last good one");
     expect(&client.get(ports.simple, &[])?, "200 cart")?;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
 use model::{Credential, CredentialName, CredentialReader, KeyAcceleration, Mesh, Placement, ResolvedCredential};
@@ -16,8 +16,37 @@ use crate::version::version;
 pub(crate) struct SecretCache {
     pub(super) authorizer: Arc<dyn SecretAuthorizer>,
     current: ArcSwap<Current>,
-    /// Validated secrets that a stream holds, with a digest of their source.
-    encoded: Mutex<HashMap<SecretKey, (u128, Weak<Resource>)>>,
+    encoded: Mutex<HashMap<SecretKey, EncodedSecret>>,
+}
+
+/// The last valid content of a secret.
+struct EncodedSecret {
+    /// Of the source.
+    digest: u128,
+    resource: LastValid,
+}
+
+enum LastValid {
+    /// The newest content. Kept while a stream holds it.
+    Newest(Weak<Resource>),
+    /// The newest content is invalid. Kept also while no stream holds it, for gateways that restart.
+    Held(Arc<Resource>),
+}
+
+impl LastValid {
+    fn get(&self) -> Option<Arc<Resource>> {
+        match self {
+            Self::Newest(resource) => resource.upgrade(),
+            Self::Held(resource) => Some(resource.clone()),
+        }
+    }
+}
+
+/// A secret that a proxy gets.
+pub(super) struct ServedSecret {
+    pub(super) resource: Arc<Resource>,
+    /// Why the newest content is not served: it is invalid, and the resource is of the last valid one.
+    pub(super) invalid: Option<String>,
 }
 
 /// Why a proxy does not get a secret.
@@ -39,7 +68,7 @@ struct Current {
 
 impl fmt::Debug for SecretCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Vault(..)")
+        f.write_str("SecretCache(..)")
     }
 }
 
@@ -65,7 +94,7 @@ impl SecretCache {
         credential: Option<&CredentialName>,
         reader: &CredentialReader,
         placement: &Placement,
-    ) -> Result<Arc<Resource>, Withheld> {
+    ) -> Result<ServedSecret, Withheld> {
         let credential = credential.ok_or("nothing can have such a name")?;
         let mut may_read = Some(true);
         let allowed = credential.authorize(reader, placement.gateway(), |reader| {
@@ -82,33 +111,50 @@ impl SecretCache {
         Ok(self.get_or_encode(name, &reader.namespace, placement.key_acceleration(), &found)?)
     }
 
+    /// Invalid content leaves the last valid secret in use, for proxies that have it and for those that request it now.
     fn get_or_encode(
         &self,
         name: &str,
         namespace: &Arc<str>,
         acceleration: Option<KeyAcceleration>,
         found: &ResolvedCredential<'_>,
-    ) -> Result<Arc<Resource>, String> {
+    ) -> Result<ServedSecret, String> {
         let key = (Arc::from(name), namespace.clone(), acceleration);
         let digest = digest(&found.credential);
-        let cached = {
-            // Entries are inserted whole, so a panic elsewhere leaves no half of one.
-            let encoded = self.encoded.lock().unwrap_or_else(PoisonError::into_inner);
-            encoded.get(&key).filter(|(of, _)| *of == digest).and_then(|(_, resource)| resource.upgrade())
-        };
-        if let Some(cached) = cached {
-            return Ok(cached);
+        let last_valid = self.last_valid(&key);
+        if let Some((_, resource)) = last_valid.as_ref().filter(|(of, _)| *of == digest) {
+            return Ok(ServedSecret { resource: resource.clone(), invalid: None });
         }
-        self.authorizer.validate(&found.credential).map_err(|why| format!("{}: {why}", found.object))?;
+        if let Err(why) = self.authorizer.validate(&found.credential) {
+            let why = format!("{}, {}: {why}", found.object, found.fields);
+            let (digest, resource) = last_valid.ok_or_else(|| why.clone())?;
+            self.keep(key, EncodedSecret { digest, resource: LastValid::Held(resource.clone()) });
+            return Ok(ServedSecret { resource, invalid: Some(format!("{why}; its last valid content stays in use")) });
+        }
         let object = Arc::from(found.object.to_string());
         let secret = translate::secret(name, &found.credential, acceleration);
         let resource = Arc::new(encode(name, &secret, vec![object]));
-        let mut encoded = self.encoded.lock().unwrap_or_else(PoisonError::into_inner);
+        self.keep(key, EncodedSecret { digest, resource: LastValid::Newest(Arc::downgrade(&resource)) });
+        Ok(ServedSecret { resource, invalid: None })
+    }
+
+    fn last_valid(&self, key: &SecretKey) -> Option<(u128, Arc<Resource>)> {
+        let encoded = self.encoded();
+        let last = encoded.get(key)?;
+        Some((last.digest, last.resource.get()?))
+    }
+
+    fn keep(&self, key: SecretKey, secret: EncodedSecret) {
+        let mut encoded = self.encoded();
         if encoded.len() == encoded.capacity() {
-            encoded.retain(|_, (_, resource)| resource.strong_count() > 0);
+            encoded.retain(|_, secret| secret.resource.get().is_some());
         }
-        encoded.insert(key, (digest, Arc::downgrade(&resource)));
-        Ok(resource)
+        encoded.insert(key, secret);
+    }
+
+    // Entries are inserted whole, so a panic elsewhere leaves no half of one.
+    fn encoded(&self) -> MutexGuard<'_, HashMap<SecretKey, EncodedSecret>> {
+        self.encoded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
