@@ -1,5 +1,6 @@
 //! `cargo xtask test`: everything that CI runs, and at the end what ran.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
@@ -7,6 +8,7 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
 
 use crate::progress::{self, elapsed};
 use crate::{check, cluster_tests, console, demo, project, setup};
@@ -31,16 +33,11 @@ pub(crate) fn run() -> Result<()> {
     let checked = stage("check", check::run());
     let mut results = Results::default();
     let mut notices = Notices::default();
-    // Many tests wait more than they compute.
-    let (ran, modelled) = thread::scope(|scope| {
-        let model = scope.spawn(loom);
-        (tests(&mut results, &mut notices), model.join().expect("only runs a command"))
-    });
-    let tested = stage("tests", ran);
-    let modelled = stage("loom", modelled);
+    let tested = stage("tests", tests(&mut results, &mut notices));
     let mut noded = "FAILED".to_owned();
     stage("real node", real_node().map(|outcome| noded = outcome));
     let complete = stage("completeness", notices.complete());
+    let modelled = stage("loom", loom());
     let shown = stage("demo", demo::check(project::tested_meltemi()));
     let browsed = stage("console", console::test(&project::tested_meltemi()));
 
@@ -84,11 +81,57 @@ fn loom() -> Result<()> {
     progress::step("loom model of the ready queue", &mut command)
 }
 
+/// Test programs that mostly wait: for API servers, leases and certificates that expire. They run beside the others, which takes a sixth off the whole.
+const WAITING: [&str; 2] = ["identity", "kube"];
+
 fn tests(results: &mut Results, notices: &mut Notices) -> Result<()> {
     eprintln!("tests:");
     // Named, since there are no tests in comments and looking for them takes longer than some tests.
-    let mut command = project::cargo(["test", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast"]);
-    command.env("MELTEMI_BIN", project::tested_meltemi());
+    let all = ["--lib", "--bins", "--tests"];
+    cargo_test(&[&all[..], &["--no-run"]].concat(), &mut Results::default(), &mut Notices::default())?;
+    let others = test_targets()?.into_iter().filter(|name| !WAITING.contains(&name.as_str()));
+    let others: Vec<String> = others.flat_map(|name| ["--test".to_owned(), name]).collect();
+    let computing: Vec<&str> = ["--lib", "--bins"].into_iter().chain(others.iter().map(String::as_str)).collect();
+    let waiting = WAITING.map(|name| ["--test", name]).concat();
+    let (mut more_results, mut more_notices) = (Results::default(), Notices::default());
+    let (waited, computed) = thread::scope(|scope| {
+        let waited = scope.spawn(|| cargo_test(&waiting, &mut more_results, &mut more_notices));
+        let computed = cargo_test(&computing, results, notices);
+        (waited.join().expect("only runs a command"), computed)
+    });
+    results.add(&more_results);
+    notices.add(more_notices);
+    waited.and(computed)
+}
+
+/// The names of all integration tests.
+fn test_targets() -> Result<BTreeSet<String>> {
+    let output = project::cargo(["metadata", "--no-deps", "--format-version=1"]).stderr(Stdio::inherit()).output()?;
+    ensure!(output.status.success(), "cargo metadata: {}", output.status);
+    let metadata: Metadata = serde_json::from_slice(&output.stdout).context("read the output of cargo metadata")?;
+    let targets = metadata.packages.into_iter().flat_map(|package| package.targets);
+    Ok(targets.filter(|target| target.kind.iter().any(|kind| kind == "test")).map(|target| target.name).collect())
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    targets: Vec<Target>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+    kind: Vec<String>,
+}
+
+fn cargo_test(args: &[&str], results: &mut Results, notices: &mut Notices) -> Result<()> {
+    let mut command = project::cargo(["test", "--workspace", "--no-fail-fast"]);
+    command.args(args).env("MELTEMI_BIN", project::tested_meltemi());
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (stdout, stderr) = (child.stdout.take().expect("piped above"), child.stderr.take().expect("piped above"));
     let listener = thread::spawn(move || listen(stderr));
@@ -114,7 +157,7 @@ fn listen(stderr: impl Read) -> Notices {
             if compiled % 50 == 1 {
                 eprintln!("  {} (package {compiled})", line.trim());
             }
-        } else {
+        } else if !line.trim_start().starts_with("Executable") {
             eprintln!("  {}", line.trim_end());
             notices.read(&line);
         }
@@ -131,6 +174,11 @@ struct Notices {
 }
 
 impl Notices {
+    fn add(&mut self, others: Notices) {
+        self.counts.extend(others.counts);
+        self.skipped.extend(others.skipped);
+    }
+
     fn read(&mut self, line: &str) {
         if let Some(reason) = line.strip_prefix("SKIPPED: ") {
             self.skipped.push(reason.to_owned());
@@ -162,6 +210,12 @@ struct Results {
 }
 
 impl Results {
+    fn add(&mut self, others: &Results) {
+        self.passed += others.passed;
+        self.failed += others.failed;
+        self.ignored += others.ignored;
+    }
+
     fn read(&mut self, line: &str) {
         self.open.push(line.to_owned());
         if let Some(result) = line.strip_prefix("test result: ") {
