@@ -81,7 +81,7 @@ fn loom() -> Result<()> {
     progress::step("loom model of the ready queue", &mut command)
 }
 
-/// Test programs that mostly wait: for API servers, leases and certificates that expire. They run beside the others, which takes a sixth off the whole.
+/// Test programs that mostly wait: for API servers, leases and certificates that expire. They run beside the others, which takes a quarter off the whole.
 const WAITING: [&str; 2] = ["identity", "kube"];
 
 fn tests(results: &mut Results, notices: &mut Notices) -> Result<()> {
