@@ -216,6 +216,19 @@ fn a_gateway_that_connects_beside_an_invalid_secret_gets_the_last_valid_one() {
     assert!(requested(&late, "kubernetes://site").expect("it is sent").contains("key of edge 2"));
 }
 
+/// Once the key of a deleted Secret was served again beside an invalid one of the same name.
+#[test]
+fn a_deleted_secret_leaves_no_last_valid_content() {
+    let mut gateway = GatewayViews::new();
+    let edge = gateway.join("edge", "in");
+    assert!(requested(&edge, "kubernetes://site").is_some());
+    gateway.set(&secret("edge", "site", "broken"));
+    drop(edge);
+    gateway.delete("edge", "site");
+    gateway.set(&secret("edge", "site", "broken"));
+    assert_eq!(requested(&gateway.join("edge", "in"), "kubernetes://site"), None);
+}
+
 #[test]
 fn a_role_granted_later_takes_effect() {
     let gateway = GatewayViews::new();

@@ -79,8 +79,23 @@ impl SecretCache {
 
     /// `seq` is `None` if no credential changed.
     pub(crate) fn set_mesh(&self, mesh: &Arc<Mesh>, seq: Option<Seq>) {
+        if seq.is_some() {
+            self.drop_held_of_deleted(mesh);
+        }
         let seq = seq.unwrap_or_else(|| self.seq());
         self.current.store(Arc::new(Current { mesh: Some(mesh.clone()), seq }));
+    }
+
+    /// What replaces a deleted secret later has no last valid content.
+    fn drop_held_of_deleted(&self, mesh: &Mesh) {
+        let exists = |name: &str, namespace: &Arc<str>| {
+            let reader = CredentialReader { namespace: namespace.clone(), service_account: Arc::from("") };
+            name.parse().is_ok_and(|name| mesh.credential(&name, &reader).is_ok())
+        };
+        self.encoded().retain(|(name, namespace, _), secret| match secret.resource {
+            LastValid::Newest(_) => true,
+            LastValid::Held(_) => exists(name, namespace),
+        });
     }
 
     pub(super) fn seq(&self) -> Seq {
