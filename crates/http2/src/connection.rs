@@ -30,8 +30,6 @@ const TIME_SLICE: Duration = Duration::from_millis(2);
 ///
 /// The connection, its streams and their handlers are one task. `S` is called with each request and returns the future `F` of its
 /// response; `B` is the response body.
-// In this order: the fields at the start of `state` are used by every poll, and lie on the cache lines after `io`.
-#[repr(C)]
 pub struct ServerConnection<I, S, F, B> {
     io: I,
     reader: FrameReader,

@@ -24,8 +24,6 @@ const MAX_RECENT_RESETS: usize = 32;
 /// Stream identifier 0, the connection itself: in the ready queue it stands for the keepalive timer.
 pub(crate) const CONNECTION_ID: u32 = 0;
 
-/// In this order: the fields that every message in either direction needs share cache lines.
-#[repr(C)]
 pub(crate) struct ConnectionState<S, F, B> {
     pub(crate) ready_queue: Arc<ReadyQueue>,
     pub(crate) streams: Streams<F, B>,

@@ -15,7 +15,6 @@ use crate::{ConnectionConfig, clock, ready_queue::StreamWaker};
 /// Opaque data that tells the acknowledgement of a keepalive PING from others.
 pub(crate) const PING_PAYLOAD: [u8; 8] = *b"meltemi?";
 
-#[repr(C)]
 pub(crate) struct Keepalive {
     /// Written with every read; the other fields only when the timer fires.
     last_received: Instant,

@@ -30,8 +30,6 @@ pub trait ResponseBody: Body<Data = Bytes> + Unpin {
     fn on_stream_closed(&mut self);
 }
 
-/// In this order: the response is large, and the fields before it share cache lines.
-#[repr(C)]
 pub(crate) struct Stream<F, B> {
     waker: Waker,
     pub(crate) recv_buffer: Arc<RecvBuffer>,

@@ -59,8 +59,7 @@ impl EncodedResource {
         Self { kind: TypeUrl::Listener, resource: Arc::new(resource) }
     }
 
-    /// The resource of the previous layer if version and provenance are equal: delta compression against similar resources costs more than
-    /// the comparison here.
+    /// The resource of the previous layer if version and provenance are equal.
     pub(crate) fn reuse_or_encode(made: RenderedResource, previous: &Layer) -> Self {
         let same = |old: &&Arc<Resource>| {
             old.version == version(&made.any) && old.provenance == provenance_of(&made.made_from, &made.patched)
@@ -258,37 +257,11 @@ pub(crate) fn packed_message(resource: &Resource) -> Option<Any> {
 
 /// Encodes a resource into the bytes that every stream shares.
 pub(crate) fn encode(made: RenderedResource) -> Resource {
-    let RenderedResource { kind, name, any, made_from, patched } = made;
-    let resource = Resource::new(intern_str(&name), version(&any), &any, provenance_of(&made_from, &patched));
-    match kind {
-        // Delta compression pays for these types: listeners name their workload, so there is one per proxy, and clusters and endpoints of
-        // similar services differ in names only.
-        TypeUrl::Listener | TypeUrl::Cluster | TypeUrl::Endpoints => {
-            resource.delta_compress(kind, similarity_group(&name))
-        }
-        _ => resource,
-    }
+    let RenderedResource { name, any, made_from, patched, .. } = made;
+    Resource::new(intern_str(&name), version(&any), &any, provenance_of(&made_from, &patched))
 }
 
 /// For one stream, which asked for a name that no layer has. Any proxy can make up names, so none of them stays in a pool of this process.
 pub(crate) fn encode_unshared(made: &RenderedResource) -> Resource {
     Resource::new(made.name.clone(), version(&made.any), &made.any, provenance_of(&made.made_from, &made.patched))
-}
-
-/// Resources with this part of their names in common are mostly similar: what a name begins with, or the port of one that begins with an address.
-fn similarity_group(name: &str) -> &str {
-    let end = name.find(|letter: char| !letter.is_ascii_alphabetic()).unwrap_or(name.len());
-    if end > 0 { &name[..end] } else { name.rsplit('_').next().unwrap_or_default() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn listeners_are_compared_with_those_of_their_port() {
-        let names =
-            ["outbound|80||a.b", "virtualInbound", "0.0.0.0_8080", "10.96.0.7_8080", "2001:db8::1_443", "", "1"];
-        assert_eq!(names.map(similarity_group), ["outbound", "virtualInbound", "8080", "8080", "443", "", "1"]);
-    }
 }

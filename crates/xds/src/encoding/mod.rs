@@ -1,8 +1,7 @@
-//! Resources and responses as bytes: what many streams are sent is encoded once, and similar resources share memory. The content of a
+//! Resources and responses as bytes: what many streams are sent is encoded once, and instances of a template share its memory. The content of a
 //! resource is opaque.
 
 pub(crate) mod chunks;
-pub(crate) mod delta_compression;
 pub(crate) mod encoded_bytes;
 pub(crate) mod grpc_message;
 pub(crate) mod resource_entry;

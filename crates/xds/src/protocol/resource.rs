@@ -7,16 +7,16 @@ use wire::google::protobuf::Any;
 use zeroize::Zeroizing;
 
 use crate::{
-    SplicedTemplate, TypeUrl, Variant,
+    SplicedTemplate, Variant,
     encoding::{
-        delta_compression::DeltaCompressed,
         encoded_bytes::EncodedBytes,
         resource_entry::{ResourceEntry, name_len},
+        spliced_template::SplicedEntry,
     },
 };
 
-/// Lengths that are delta-compressed: shorter ones cost more to compare than they save, longer ones take too long.
-const COMPRESSED: RangeInclusive<usize> = 2 << 10..=64 << 10;
+/// Lengths of instances that share the memory of their template: shorter ones save little, longer ones take too long to write for each response.
+const SHARED: RangeInclusive<usize> = 2 << 10..=64 << 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resource {
@@ -35,7 +35,7 @@ pub struct Resource {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Body {
     Whole(Bytes),
-    Compressed(DeltaCompressed),
+    Spliced(SplicedEntry),
 }
 
 impl Resource {
@@ -70,38 +70,26 @@ impl Resource {
         content: &SplicedTemplate<'_>,
         provenance: Vec<Arc<str>>,
     ) -> Resource {
-        let (compressed, len, sotw) = content.entry(&name, &version);
-        let (delta, size) = if COMPRESSED.contains(&len) {
-            let size = compressed.memory_bytes();
-            (Body::Compressed(compressed), size)
+        let (spliced, len, sotw) = content.entry(&name, &version);
+        let (delta, size) = if SHARED.contains(&len) {
+            let size = spliced.memory_bytes();
+            (Body::Spliced(spliced), size)
         } else {
             let mut whole = BytesMut::with_capacity(len);
-            compressed.write(0, len, &mut whole);
+            spliced.write(0, len, &mut whole);
             (Body::Whole(whole.freeze()), len)
         };
         let size = size + name.len() + version.len() + std::mem::size_of::<Resource>();
         Resource { name, version, delta, sotw, provenance, _memory: EncodedBytes::new(size) }
     }
 
-    /// The same, compressed against the resources of its type in the same `group`: for resources that there are many of, each a little
-    /// different. Very short and very long ones stay as they are.
-    pub fn delta_compress(self, kind: TypeUrl, group: &str) -> Resource {
-        let whole = match &self.delta {
-            Body::Whole(whole) if COMPRESSED.contains(&whole.len()) => whole,
-            _ => return self,
-        };
-        let compressed = DeltaCompressed::new(kind, group, whole);
-        let size = compressed.memory_bytes() + self.name.len() + self.version.len() + std::mem::size_of::<Resource>();
-        Resource { delta: Body::Compressed(compressed), _memory: EncodedBytes::new(size), ..self }
-    }
-
-    /// Its entry in a response of this variant. A copy, if it is compressed.
+    /// Its entry in a response of this variant. A copy, if it is an instance of a template.
     pub fn entry(&self, variant: Variant) -> Bytes {
         let (start, end) = (self.sotw.0 as usize, self.sotw.1 as usize);
         match (&self.delta, variant) {
             (Body::Whole(delta), Variant::Delta) => delta.clone(),
             (Body::Whole(delta), Variant::Sotw) => delta.slice(start..end),
-            (Body::Compressed(_), _) => {
+            (Body::Spliced(_), _) => {
                 let mut copy = BytesMut::with_capacity(self.len(variant));
                 self.write(variant, &mut copy);
                 copy.freeze()
@@ -126,7 +114,7 @@ impl Resource {
         };
         match &self.delta {
             Body::Whole(delta) => out.extend_from_slice(&delta[start..end]),
-            Body::Compressed(compressed) => compressed.write(start, end, out),
+            Body::Spliced(entry) => entry.write(start, end, out),
         }
     }
 }
@@ -142,7 +130,7 @@ mod tests {
         let any = Any { type_url: "type.googleapis.com/a.B".into(), value: Bytes::from_static(value) };
         let whole = Resource::new(name.into(), version.into(), &any, Vec::new());
         let secret = Resource::secret(name.into(), version.into(), &any, Vec::new());
-        for resource in [whole.clone(), whole.delta_compress(TypeUrl::Listener, "group"), secret] {
+        for resource in [whole, secret] {
             let entry = resource.entry(Variant::Delta);
             let delta = discovery::DeltaDiscoveryResponse::decode(entry).expect("delta entry decodes");
             assert_eq!(delta.resources.len(), 1);

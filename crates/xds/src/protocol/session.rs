@@ -27,8 +27,6 @@ use crate::{
 /// Reading this many names for one request costs as much as one change of the subscription: such a request counts twice.
 pub(crate) const NAMES_PER_CHANGE: usize = 10_000;
 
-/// In this order: the fields that every push and every ACK use share cache lines.
-#[repr(C)]
 pub(crate) struct Session {
     class: Arc<dyn Class>,
     /// The newest sequence that this stream was notified of.

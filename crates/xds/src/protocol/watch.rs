@@ -17,8 +17,6 @@ use crate::{
     },
 };
 
-/// In this order: the fields that every push and every ACK use share cache lines.
-#[repr(C)]
 pub(crate) struct Watch {
     pub(crate) kind: TypeUrl,
     /// A request that looks like a repeated ACK is answered once: the proxy may be warming clusters.

@@ -10,13 +10,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::{
-    Class, Notifier, ProxyInfo, SyncStatus, Variant, WatchInfo, encoding::delta_compression::DeltaCompressed,
-    protocol::watches::Watches,
-};
+use crate::{Class, Notifier, ProxyInfo, SyncStatus, Variant, WatchInfo, protocol::watches::Watches};
 
 #[derive(Default)]
 pub struct Connections {
@@ -92,19 +89,19 @@ impl Connections {
         entry.map(|entry| entry.snapshot())
     }
 
-    /// The first stream that matches, in the order in which they connected. `matches` sees no metadata.
+    /// The first stream that matches, in the order in which they connected. `matches` sees no watches.
     pub fn first(&self, matches: impl Fn(&Connection) -> bool) -> Option<Connection> {
         let entry = self.table().live.values().find(|entry| matches(&entry.connection)).cloned();
         entry.map(|entry| entry.snapshot())
     }
 
-    /// Visits all streams in the order in which they connected, without metadata and watches, which are costly to copy.
+    /// Visits all streams in the order in which they connected, without watches, which are costly to copy.
     pub fn for_each(&self, visit: impl FnMut(&Connection)) {
         let live: Vec<_> = self.table().live.values().cloned().collect();
         live.iter().map(|entry| &entry.connection).for_each(visit);
     }
 
-    /// Visits all streams in the order in which they connected, with the state of the types that each watches, but without metadata.
+    /// Visits all streams in the order in which they connected, with the state of the types that each watches.
     pub fn for_each_watched(&self, mut visit: impl FnMut(&Connection, &[WatchInfo])) {
         let live: Vec<_> = self.table().live.values().cloned().collect();
         let (now, wall_clock) = (Instant::now().into_std(), SystemTime::now());
@@ -153,12 +150,13 @@ impl Connections {
 
     /// Adds a stream, until the registration is dropped. Sets `connection.id`. `notifier`: by which the stream is asked to end.
     pub(crate) fn add(self: &Arc<Self>, mut connection: Connection, notifier: Arc<Notifier>) -> Registration {
-        let metadata = DeltaCompressed::of_node(&std::mem::take(&mut connection.metadata));
+        // A copy: the bytes of the request that it came in are not kept.
+        connection.metadata = Bytes::copy_from_slice(&connection.metadata);
         let mut table = self.table();
         table.opened += 1;
         let key = table.opened;
         connection.id = format!("{}-{key}", connection.proxy.id);
-        let entry = Arc::new(StreamEntry { connection, metadata, watches: Mutex::default(), notifier });
+        let entry = Arc::new(StreamEntry { connection, watches: Mutex::default(), notifier });
         table.live.insert(key, entry.clone());
         self.count_change();
         Registration { connections: self.clone(), key, entry }
@@ -169,22 +167,17 @@ impl Connections {
     }
 }
 
-/// In this order: the task of a stream uses the first field with every push.
-#[repr(C)]
 pub(crate) struct StreamEntry {
     /// Locked by the task of the stream while it works.
     watches: Mutex<Watches>,
-    /// Without metadata, which is compressed, and without watches.
+    /// Without watches.
     connection: Connection,
-    metadata: DeltaCompressed,
     notifier: Arc<Notifier>,
 }
 
 impl StreamEntry {
     fn snapshot(&self) -> Connection {
-        let mut metadata = BytesMut::new();
-        self.metadata.write(0, usize::MAX, &mut metadata);
-        Connection { watched: self.watch_infos(), metadata: metadata.freeze(), ..self.connection.clone() }
+        Connection { watched: self.watch_infos(), ..self.connection.clone() }
     }
 
     fn watch_infos(&self) -> Vec<WatchInfo> {

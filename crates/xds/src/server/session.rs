@@ -44,8 +44,6 @@ const USUAL_NODE: usize = 16 << 10;
 /// To encode a longer response takes so long that the cached clock is read again.
 const LONG: usize = 64 << 10;
 
-/// In this order: the fields that every push and every ACK use share cache lines.
-#[repr(C)]
 pub(crate) struct Session {
     shared: Arc<Shared>,
     registration: Registration,

@@ -70,43 +70,27 @@ impl Stage {
     }
 }
 
-/// A turn is sampled when the last sampled one is at least this long ago, and is weighted with the turns in between. On a busy thread that is
-/// one in ten; otherwise every one.
-const SAMPLE_INTERVAL: Duration = Duration::from_micros(100);
-
 thread_local! {
     /// The time of nested stages: each stage counts its own time only.
     static NESTED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
-    /// The weight of the current turn. 0: it is not sampled.
-    static WEIGHT: Cell<u32> = const { Cell::new(1) };
-    /// Turns since the last sampled one, and when that ended.
-    static SKIPPED: Cell<u32> = const { Cell::new(0) };
-    static SAMPLED_AT: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Resets the weight, also after a panic.
-struct ResetWeight;
-
-impl Drop for ResetWeight {
-    fn drop(&mut self) {
-        WEIGHT.set(1);
-    }
+/// Times a piece of work.
+pub(crate) struct Timed {
+    began: Instant,
+    /// The time of stages nested in the work around this one, so far.
+    around: Duration,
 }
-
-/// Times a piece of work, if the turn is sampled.
-pub(crate) struct Timed(Option<(Instant, Duration)>);
 
 impl Timed {
     pub(crate) fn begin() -> Timed {
-        let timed = WEIGHT.get() > 0;
-        Timed(timed.then(|| (Instant::now(), NESTED.replace(Duration::ZERO))))
+        Timed { began: Instant::now(), around: NESTED.replace(Duration::ZERO) }
     }
 
     pub(crate) fn end(self, stage: Stage, stages: &Stages) {
-        let Some((began, around)) = self.0 else { return };
-        let spent = began.elapsed();
-        stages.add(stage, spent.saturating_sub(NESTED.get()) * WEIGHT.get());
-        NESTED.set(around + spent);
+        let spent = self.began.elapsed();
+        stages.add(stage, spent.saturating_sub(NESTED.get()));
+        NESTED.set(self.around + spent);
     }
 }
 
@@ -134,7 +118,7 @@ thread_local! {
 
 fn seconds() -> Result<CounterVec, prometheus::Error> {
     let help = "CPU time by stage. Loading and refreshing are measured as CPU time of their thread; the other stages, which never block and \
-                take microseconds, as wall time, an upper bound on an overloaded machine, and sampled on a busy thread";
+                take microseconds, as wall time, an upper bound on an overloaded machine";
     CounterVec::new(Opts::new("meltemi_stage_cpu_seconds_total", help), &["stage"])
 }
 
@@ -153,21 +137,9 @@ impl Stages {
         done
     }
 
-    /// A turn of a connection, with all that it does. Most turns are not timed: reading the clock is what costs in a turn.
+    /// A turn of a connection, with all that it does.
     pub(crate) fn turn<T>(&self, work: impl FnOnce() -> T) -> T {
-        clock::with_cached_now(|| {
-            let _reset = ResetWeight;
-            let began = clock::now().into_std();
-            if SAMPLED_AT.get().is_some_and(|ended| began.saturating_duration_since(ended) < SAMPLE_INTERVAL) {
-                SKIPPED.set(SKIPPED.get() + 1);
-                WEIGHT.set(0);
-                return work();
-            }
-            WEIGHT.set(SKIPPED.replace(0) + 1);
-            let done = self.run(Stage::Send, work);
-            SAMPLED_AT.set(Some(Instant::now()));
-            done
-        })
+        clock::with_cached_now(|| self.run(Stage::Send, work))
     }
 
     /// For work that may be preempted: measures CPU time of the thread, in any turn.
@@ -242,21 +214,6 @@ mod tests {
         assert!(value(&registry, "send") < 0.03);
         stages.run(Stage::Send, || std::thread::sleep(Duration::from_millis(30)));
         assert!(value(&registry, "send") >= 0.03, "nested time of the previous run is not subtracted again");
-    }
-
-    #[test]
-    fn turns_of_a_busy_thread_are_sampled_and_weighted() {
-        let registry = Registry::new();
-        let stages = Stages::new(&Register::new(registry.clone())).expect("registers");
-        let turn = || stages.turn(|| stages.run(Stage::Ack, || std::thread::sleep(SAMPLE_INTERVAL / 4)));
-        (0..400).for_each(|_| turn());
-        let (counted, slept) = (value(&registry, "ack"), SAMPLE_INTERVAL.as_secs_f64() * 100.0);
-        assert!(counted > 0.8 * slept, "{counted} s of {slept}");
-        for _ in 0..3 {
-            std::thread::sleep(SAMPLE_INTERVAL * 2);
-            turn();
-            assert_eq!(SKIPPED.get(), 0, "every turn of an idle thread is sampled");
-        }
     }
 
     #[test]

@@ -82,8 +82,6 @@ enum Wait {
     Request(Pin<Box<Sleep>>),
 }
 
-/// In this order: the fields that every push and every ACK use share cache lines.
-#[repr(C)]
 pub(crate) struct Call {
     address: SocketAddr,
     /// The rate limit of its subscription changes.
