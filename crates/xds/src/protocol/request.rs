@@ -142,4 +142,43 @@ mod tests {
         assert_eq!((cut.len(), cut.chars().count()), (4095, 2048));
         assert_eq!(nack_reason(None), None);
     }
+
+    /// What reading the lists in place is worth, beside decoding all of a request with prost.
+    #[test]
+    #[ignore = "prints figures of a release build, by hand"]
+    fn cost_beside_prost() {
+        let name = |at: usize| format!("outbound|8080||service-{at}.namespace-{}.svc.cluster.local", at % 50);
+        let subscribe = |count: usize| DeltaDiscoveryRequest {
+            resource_names_subscribe: (0..count).map(name).collect(),
+            ..Default::default()
+        };
+        let reconnect = |count: usize| DeltaDiscoveryRequest {
+            initial_resource_versions: (0..count).map(|at| (name(at), "0123456789abcdef".to_owned())).collect(),
+            ..Default::default()
+        };
+        let cases = [
+            ("ACK", DeltaDiscoveryRequest { response_nonce: "0123456789abcdef".to_owned(), ..Default::default() }),
+            ("50 names", subscribe(50)),
+            ("1,000 names", subscribe(1_000)),
+            ("40,000 names", subscribe(40_000)),
+            ("50 versions", reconnect(50)),
+            ("1,000 versions", reconnect(1_000)),
+        ];
+        for (what, request) in cases {
+            let bytes = Bytes::from(request.encode_to_vec());
+            let time = |work: &dyn Fn()| {
+                let once = || {
+                    let began = std::time::Instant::now();
+                    work();
+                    began.elapsed()
+                };
+                let mut times: Vec<_> = (0..201).map(|_| once()).collect();
+                times.sort_unstable();
+                times[times.len() / 2]
+            };
+            let in_place = time(&|| drop(Request::decode(Variant::Delta, &bytes, 65_536).expect("decodes")));
+            let prost = time(&|| drop(DeltaDiscoveryRequest::decode(bytes.clone()).expect("decodes")));
+            println!("{what}: {in_place:?} in place, {prost:?} with prost");
+        }
+    }
 }

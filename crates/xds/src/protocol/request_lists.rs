@@ -1,5 +1,6 @@
 //! The names and initial versions that a request lists, read in place: there may be tens of thousands, and a string for each would cost more
-//! than all that is done with them. The other fields, some hundred bytes, are left to prost.
+//! than all that is done with them (1,000 versions: 52 µs, decoded with prost 262; 40,000 names: 1.0 ms and 5.5; measured by
+//! `request::tests::cost_beside_prost`). The other fields, some hundred bytes, are left to prost.
 
 use std::ops::Range;
 
