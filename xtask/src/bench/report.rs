@@ -155,7 +155,7 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("| endpoint: CPU s, istiod / meltemi | >= 8 | 10.0 (5.000 / 0.500) | yes |  |"),
+            text.contains("| endpoint: CPU s, istiod / meltemi | >= 7 | 10.0 (5.000 / 0.500) | yes |  |"),
             "{text}"
         );
         assert!(!text.contains('~'), "{text}");
