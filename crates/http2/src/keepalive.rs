@@ -16,7 +16,6 @@ use crate::{ConnectionConfig, clock, ready_queue::StreamWaker};
 pub(crate) const PING_PAYLOAD: [u8; 8] = *b"meltemi?";
 
 pub(crate) struct Keepalive {
-    /// Written with every read; the other fields only when the timer fires.
     last_received: Instant,
     ping_outstanding: bool,
     timer: Pin<Box<Sleep>>,

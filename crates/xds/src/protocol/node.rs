@@ -15,7 +15,7 @@ pub(crate) fn first_node(node: Option<&mut Node>) -> Result<&mut Node, RequestEr
     }
 }
 
-/// Sorts the keys of a node's metadata, so that similar nodes have similar bytes, which compress well.
+/// Checks a node's metadata and sorts its keys: equal metadata has equal bytes, whatever order the proxy's map has.
 pub(crate) fn sort_metadata(node: &mut Node) -> Result<(), RequestError> {
     node.metadata = sorted_metadata(node)?;
     Ok(())

@@ -150,8 +150,6 @@ impl Connections {
 
     /// Adds a stream, until the registration is dropped. Sets `connection.id`. `notifier`: by which the stream is asked to end.
     pub(crate) fn add(self: &Arc<Self>, mut connection: Connection, notifier: Arc<Notifier>) -> Registration {
-        // A copy: the bytes of the request that it came in are not kept.
-        connection.metadata = Bytes::copy_from_slice(&connection.metadata);
         let mut table = self.table();
         table.opened += 1;
         let key = table.opened;

@@ -52,7 +52,8 @@ pub(crate) struct StreamStart {
 }
 
 /// A call and its phase, in one allocation and polled by hand: there are many streams, each is polled with every push, and each further
-/// allocation is a further cache miss. An endpoint that 1,000 proxies see takes 23.0 ms of CPU; with tasks and boxed futures it took 28.8.
+/// allocation is a further cache miss. An endpoint that 1,000 proxies see took 28.8 ms of CPU before, and 23.0 with this and one reading of
+/// the clock for each turn.
 pub(crate) struct AdsStream {
     pub(crate) call: Call,
     phase: Phase,
